@@ -1,1 +1,7 @@
-fn main() {}
+//! Parses the command line and hands over.
+
+use clap::Parser;
+
+fn main() -> anyhow::Result<()> {
+    ovn_chassis::cli::run(ovn_chassis::cli::Cli::parse())
+}

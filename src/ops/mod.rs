@@ -1,0 +1,1 @@
+//! See DESIGN in docs/.
