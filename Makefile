@@ -1,0 +1,53 @@
+# make demo is the place to start. Every target works from a bare Debian machine with git, Rust, Go, gcc, make and root.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+LAB := tests/lab
+ARGS ?= get nodes
+CARGO_TEST ?= cargo test --locked
+
+.PHONY: help demo test test-unit test-process test-cluster bench lint golden packages controlplane image lab-up lab-down lab-kubectl
+
+help: ## says what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: packages ## the drain of a node on a real cluster, start to end; KEEP=1 leaves the cluster running
+	@$(LAB)/demo
+
+test: test-unit test-process test-cluster ## all three levels
+
+test-unit: ## decisions, parsers, rules, golden files: nothing outside this process
+	$(CARGO_TEST) --lib --bins --test layers --test golden
+
+test-process: packages controlplane ## real API server, real OVN databases, controller and agents as processes
+	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(. $(LAB)/settings && echo $$LAB_BIN)}" $(CARGO_TEST) --test process
+
+test-cluster: packages ## three real nodes with a kernel datapath
+	@tests/cluster/run
+
+bench: packages controlplane ## the drain against the same by the OVN tools, in the same run
+	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(. $(LAB)/settings && echo $$LAB_BIN)}" cargo test --locked --release --test bench -- --nocapture
+
+lint: ## formatting, clippy as errors, shell scripts, golden files
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	shellcheck -x -P . $$(git grep -lE '^#!.*(bash|/sh)' -- hooks tests .ci) $(LAB)/settings
+
+packages: ## installs what this machine lacks
+	@$(LAB)/install-packages
+
+controlplane: ## etcd, kube-apiserver and their kind, built once per version
+	@$(LAB)/build-controlplane
+
+image: packages ## the container image, in the lab's image store
+	@$(LAB)/build-image
+
+lab-up: packages controlplane image ## a cluster of three nodes with the product installed
+	@$(LAB)/build-node
+	@$(LAB)/up
+	@$(LAB)/product
+
+lab-down: ## ends it
+	@$(LAB)/down
+
+lab-kubectl: ## make lab-kubectl ARGS='get ocn -A'
+	@$(LAB)/kubectl $(ARGS)
