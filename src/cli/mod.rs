@@ -1,7 +1,10 @@
 //! What a person or a pod types: the subcommands and their flags.
 
 mod crd;
+mod drain;
+mod progress;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 /// Runs, drains and restarts OVN chassis nodes on Kubernetes.
@@ -14,6 +17,15 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Take the roles away from a node, one after the other, and follow it until it is forgotten.
+    ///
+    /// Removes the gateway label, waits until the databases confirm that no gateway duty is left, removes the chassis
+    /// label and waits until the node's registration is deleted. Needs the rights of a person who may label nodes.
+    Drain(drain::DrainArgs),
+    /// Give a node its chassis role, and with --gateway its gateway role, back.
+    Undrain(drain::UndrainArgs),
+    /// Show every chassis node, where it is on its way and what it waits for.
+    Status(drain::StatusArgs),
     /// Print the CustomResourceDefinitions as YAML, ready for `kubectl apply -f -`.
     Crd,
 }
@@ -21,6 +33,22 @@ pub enum Command {
 /// Runs what was asked for.
 pub fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
+        Command::Drain(args) => at_terminal(|client| drain::drain(client, args)),
+        Command::Undrain(args) => at_terminal(|client| drain::undrain(client, args)),
+        Command::Status(args) => at_terminal(|client| drain::status(client, args)),
         Command::Crd => crd::print(&mut std::io::stdout().lock()),
     }
+}
+
+/// Runs a person's command against the cluster that kubectl would use.
+fn at_terminal<F, R>(command: F) -> anyhow::Result<()>
+where
+    F: FnOnce(kube::Client) -> R,
+    R: Future<Output = anyhow::Result<()>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        let client = kube::Client::try_default().await.context("cannot find a cluster: set KUBECONFIG")?;
+        command(client).await
+    })
 }
