@@ -3,7 +3,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 LAB := tests/lab
 ARGS ?= get nodes
-CARGO_TEST ?= cargo test --locked
 
 .PHONY: help demo test test-unit test-process test-cluster bench lint golden packages controlplane image lab-up lab-down lab-kubectl
 
@@ -13,16 +12,17 @@ help: ## says what there is
 demo: packages ## the drain of a node on a real cluster, start to end; KEEP=1 leaves the cluster running
 	@$(LAB)/demo
 
-test: test-unit test-process test-cluster ## all three levels
+test: ## all three levels, from a bare machine; ends with what the runners counted
+	@tests/run unit process cluster
 
 test-unit: ## decisions, parsers, rules, golden files: nothing outside this process
-	$(CARGO_TEST) --lib --bins --test layers --test golden
+	@tests/run unit
 
-test-process: packages controlplane ## real API server, real OVN databases, controller and agents as processes
-	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(. $(LAB)/settings && echo $$LAB_BIN)}" $(CARGO_TEST) --test process
+test-process: ## real API server, real OVN databases, controller and agents as processes
+	@tests/run process
 
-test-cluster: packages ## three real nodes with a kernel datapath
-	@tests/cluster/run
+test-cluster: ## three real nodes with a kernel datapath
+	@tests/run cluster
 
 bench: packages controlplane ## the drain against the same by the OVN tools, in the same run
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(. $(LAB)/settings && echo $$LAB_BIN)}" cargo test --locked --release --test bench -- --nocapture

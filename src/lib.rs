@@ -6,6 +6,9 @@
 //! Layers, each using only those before it: [`model`], [`api`], [`ovsdb`], [`ovn`] and [`ovs`], [`cluster`] and [`ops`],
 //! [`agent`], [`hook`] and [`controller`], [`cli`]. `tests/layers.rs` holds them to it.
 
+// A panic is never the answer to bad input: what ships has no unwrap, expect or indexing.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
 pub mod agent;
 pub mod api;
 pub mod cli;

@@ -1,5 +1,10 @@
 //! Process-level tests: real API server, real OVN databases and daemons, our controller and agents as processes. Nodes are API objects.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test may panic: that is how it fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic: that is how it fails"
+)]
 
 mod harness;
 

@@ -18,10 +18,8 @@ impl Health {
     /// Ready when every part is; else one line for each that is not.
     pub fn ready(&self) -> Result<(), String> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let faults: Vec<String> = parts
-            .iter()
-            .filter_map(|(part, state)| state.as_ref().err().map(|why| format!("{part}: {why}")))
-            .collect();
+        let faults: Vec<String> =
+            parts.iter().filter_map(|(part, state)| state.as_ref().err().map(|why| format!("{part}: {why}"))).collect();
         if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
     }
 }

@@ -9,7 +9,9 @@ pub fn control_plane_folder() -> PathBuf {
         return assets.into();
     }
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
-    cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache")).join(CONTROL_PLANE)
+    cache
+        .unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache"))
+        .join(CONTROL_PLANE)
 }
 
 /// A binary of the control plane by name; says how to get it when it is missing.

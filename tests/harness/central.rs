@@ -56,8 +56,15 @@ impl Database {
             let mut tool = Command::new("ovsdb-tool");
             match (clustered, index) {
                 (false, _) => tool.arg("create").arg(&file).arg(schema.file()),
-                (true, 0) => tool.arg("create-cluster").arg(&file).arg(schema.file()).arg(format!("ssl:127.0.0.1:{raft_port}")),
-                (true, _) => tool.arg("join-cluster").arg(&file).arg(schema.database()).arg(format!("ssl:127.0.0.1:{raft_port}")).arg(format!("ssl:127.0.0.1:{}", raft[0])),
+                (true, 0) => {
+                    tool.arg("create-cluster").arg(&file).arg(schema.file()).arg(format!("ssl:127.0.0.1:{raft_port}"))
+                }
+                (true, _) => tool
+                    .arg("join-cluster")
+                    .arg(&file)
+                    .arg(schema.database())
+                    .arg(format!("ssl:127.0.0.1:{raft_port}"))
+                    .arg(format!("ssl:127.0.0.1:{}", raft[0])),
             };
             run(&mut tool, Duration::from_secs(10)).expect("ovsdb-tool makes the database");
             database.members.push(member(&name, folder, tls, &file.display().to_string()));
@@ -71,7 +78,12 @@ impl Database {
                         return Err(status);
                     }
                 }
-                run(Command::new("ovsdb-client").args(["--timeout=2", "list-dbs"]).arg(format!("unix:{}", member.socket.display())), Duration::from_secs(3))
+                run(
+                    Command::new("ovsdb-client")
+                        .args(["--timeout=2", "list-dbs"])
+                        .arg(format!("unix:{}", member.socket.display())),
+                    Duration::from_secs(3),
+                )
             });
         }
         database
@@ -100,7 +112,9 @@ impl Database {
             return 0;
         }
         until("a Raft leader", Duration::from_secs(20), || {
-            let leads = |m: &Member| m.daemon.pid().is_some() && cluster_status(m, self.schema).is_ok_and(|s| s.contains("Role: leader"));
+            let leads = |m: &Member| {
+                m.daemon.pid().is_some() && cluster_status(m, self.schema).is_ok_and(|s| s.contains("Role: leader"))
+            };
             self.members.iter().position(leads).ok_or("no member says that it leads")
         })
     }
@@ -114,7 +128,10 @@ impl Database {
     pub fn dump(&self, table: &str) -> String {
         let leader = &self.members[self.leader()];
         let mut command = Command::new("ovsdb-client");
-        command.args(["--timeout=10", "-f", "json", "dump"]).arg(format!("unix:{}", leader.socket.display())).arg(self.schema.database());
+        command
+            .args(["--timeout=10", "-f", "json", "dump"])
+            .arg(format!("unix:{}", leader.socket.display()))
+            .arg(self.schema.database());
         if !table.is_empty() {
             command.arg(table);
         }
@@ -123,7 +140,8 @@ impl Database {
 }
 
 fn member(name: &str, folder: &Path, tls: &Files, database: &str) -> Member {
-    let (socket, control, port) = (folder.join(format!("{name}.sock")), folder.join(format!("{name}.ctl")), scratch::free_port());
+    let (socket, control, port) =
+        (folder.join(format!("{name}.sock")), folder.join(format!("{name}.ctl")), scratch::free_port());
     let daemon = Program::new(name, "ovsdb-server", folder)
         .arg(database)
         .arg(format!("--remote=punix:{}", socket.display()))
@@ -136,7 +154,14 @@ fn member(name: &str, folder: &Path, tls: &Files, database: &str) -> Member {
 }
 
 fn cluster_status(member: &Member, schema: Schema) -> Result<String, String> {
-    run(Command::new("ovs-appctl").arg("--timeout=1").arg("-t").arg(&member.control).args(["cluster/status", schema.database()]), Duration::from_secs(2))
+    run(
+        Command::new("ovs-appctl")
+            .arg("--timeout=1")
+            .arg("-t")
+            .arg(&member.control)
+            .args(["cluster/status", schema.database()]),
+        Duration::from_secs(2),
+    )
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -181,7 +206,9 @@ impl Central {
         let client = authority.write(folder, "client", &authority.identity("client", None));
         let northbound = Database::start(Schema::Northbound, shape.members, folder, &server);
         let southbound = Database::start(Schema::Southbound, shape.members, folder, &server);
-        let relay = shape.relay.then(|| member("relay", folder, &server, &format!("relay:OVN_Southbound:{}", southbound.addresses())));
+        let relay = shape
+            .relay
+            .then(|| member("relay", folder, &server, &format!("relay:OVN_Southbound:{}", southbound.addresses())));
         let mut central = Self { northbound, southbound, relay, northd: None, authority, client };
         central.nbctl(&["init"]);
         central.sbctl(&["init"]);
@@ -197,11 +224,23 @@ impl Central {
     }
 
     pub fn try_nbctl(&self, arguments: &[&str]) -> Result<String, String> {
-        run(Command::new("ovn-nbctl").arg(format!("--db={}", self.northbound.sockets())).arg("--timeout=15").args(arguments), Duration::from_secs(20))
+        run(
+            Command::new("ovn-nbctl")
+                .arg(format!("--db={}", self.northbound.sockets()))
+                .arg("--timeout=15")
+                .args(arguments),
+            Duration::from_secs(20),
+        )
     }
 
     pub fn try_sbctl(&self, arguments: &[&str]) -> Result<String, String> {
-        run(Command::new("ovn-sbctl").arg(format!("--db={}", self.southbound.sockets())).arg("--timeout=15").args(arguments), Duration::from_secs(20))
+        run(
+            Command::new("ovn-sbctl")
+                .arg(format!("--db={}", self.southbound.sockets()))
+                .arg("--timeout=15")
+                .args(arguments),
+            Duration::from_secs(20),
+        )
     }
 
     #[track_caller]
@@ -218,7 +257,12 @@ impl Central {
     pub fn gateway_rows(&self) -> Vec<String> {
         let mut names: Vec<String> = ["gateway_chassis", "ha_chassis"]
             .iter()
-            .flat_map(|table| self.nbctl(&["--bare", "--no-headings", "--columns=chassis_name", "list", table]).split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+            .flat_map(|table| {
+                self.nbctl(&["--bare", "--no-headings", "--columns=chassis_name", "list", table])
+                    .split_whitespace()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
             .collect();
         names.sort();
         names
@@ -231,7 +275,11 @@ impl Central {
 
     pub fn southbound_names(&self, table: &str) -> Vec<String> {
         let column = if table == "encap" { "chassis_name" } else { "name" };
-        let mut names: Vec<String> = self.sbctl(&["--bare", "--no-headings", &format!("--columns={column}"), "list", table]).split_whitespace().map(str::to_owned).collect();
+        let mut names: Vec<String> = self
+            .sbctl(&["--bare", "--no-headings", &format!("--columns={column}"), "list", table])
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
         names.sort();
         names
     }

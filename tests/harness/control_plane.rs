@@ -41,18 +41,50 @@ impl ControlPlane {
         let peer_url = format!("http://127.0.0.1:{peer_port}");
         let etcd = Program::new("etcd", binaries::control_plane("etcd"), &folder)
             .args(["--data-dir".into(), folder.join("etcd").display().to_string()])
-            .args(["--listen-client-urls", &etcd_url, "--advertise-client-urls", &etcd_url, "--listen-peer-urls", &peer_url])
+            .args([
+                "--listen-client-urls",
+                &etcd_url,
+                "--advertise-client-urls",
+                &etcd_url,
+                "--listen-peer-urls",
+                &peer_url,
+            ])
             .args(["--initial-advertise-peer-urls", &peer_url, "--initial-cluster", &format!("default={peer_url}")])
             .args(["--unsafe-no-fsync", "--log-level", "warn"])
             .start();
         let file = |path: &Path| path.display().to_string();
         let api_server = Program::new("kube-apiserver", binaries::control_plane("kube-apiserver"), &folder)
-            .args(["--etcd-servers", &etcd_url, "--secure-port", &port.to_string(), "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"])
+            .args([
+                "--etcd-servers",
+                &etcd_url,
+                "--secure-port",
+                &port.to_string(),
+                "--bind-address",
+                "127.0.0.1",
+                "--advertise-address",
+                "127.0.0.1",
+            ])
             .args(["--client-ca-file", &file(&server.authority), "--tls-cert-file", &file(&server.certificate)])
             .args(["--tls-private-key-file", &file(&server.key)])
-            .args(["--service-account-key-file", &file(&verifying), "--service-account-signing-key-file", &file(&signing)])
-            .args(["--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.96.0.0/16"])
-            .args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--allow-privileged=true"])
+            .args([
+                "--service-account-key-file",
+                &file(&verifying),
+                "--service-account-signing-key-file",
+                &file(&signing),
+            ])
+            .args([
+                "--service-account-issuer",
+                "https://kubernetes.default.svc",
+                "--service-cluster-ip-range",
+                "10.96.0.0/16",
+            ])
+            .args([
+                "--authorization-mode",
+                "Node,RBAC",
+                "--enable-admission-plugins",
+                "NodeRestriction",
+                "--allow-privileged=true",
+            ])
             .args(["--endpoint-reconciler-type=none", "--profiling=false"])
             .args(extra.iter().copied())
             .start();
@@ -75,7 +107,12 @@ impl ControlPlane {
                 panic!("kube-apiserver ended with {status}: {}", server.log_tail(30));
             }
             let ready = axum::http::Request::get("/readyz").body(Vec::new()).expect("a request");
-            runtime().block_on(async { tokio::time::timeout(Duration::from_secs(5), admin.client.request_text(ready)).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string()) })
+            runtime().block_on(async {
+                tokio::time::timeout(Duration::from_secs(5), admin.client.request_text(ready))
+                    .await
+                    .map_err(|e| e.to_string())?
+                    .map_err(|e| e.to_string())
+            })
         });
     }
 
@@ -100,22 +137,29 @@ impl ControlPlane {
     /// kubectl of the same build, as the administrator.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(binaries::control_plane("kubectl"));
-        run(command.args(arguments).env("KUBECONFIG", &self.admin_kubeconfig).env("HOME", &self.folder), Duration::from_secs(120))
+        run(
+            command.args(arguments).env("KUBECONFIG", &self.admin_kubeconfig).env("HOME", &self.folder),
+            Duration::from_secs(120),
+        )
     }
 
     /// Our CRDs as the binary prints them, the minimal OVNCentral of another operator, and our roles and admission policy.
     fn install_product(&self) {
-        let crds = run(Command::new(binaries::ovn_chassis()).arg("crd"), Duration::from_secs(10)).expect("`ovn-chassis crd` prints the CRDs");
+        let crds = run(Command::new(binaries::ovn_chassis()).arg("crd"), Duration::from_secs(10))
+            .expect("`ovn-chassis crd` prints the CRDs");
         let file = self.folder.join("crds.yaml");
         std::fs::write(&file, crds).expect("crds.yaml");
-        self.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).expect("the API server takes our CRDs");
+        self.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()])
+            .expect("the API server takes our CRDs");
         self.admin.create(kube_api::CRD, "", ovn_central_crd());
-        self.kubectl(&["wait", "--for=condition=established", "crd", "--all", "--timeout=30s"]).expect("CRDs established");
+        self.kubectl(&["wait", "--for=condition=established", "crd", "--all", "--timeout=30s"])
+            .expect("CRDs established");
         self.admin.create(kube_api::NAMESPACE, "", json!({"metadata": {"name": "ovn-chassis-system"}}));
         for part in ["rbac", "policy"] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/base").join(part);
             if folder.is_dir() {
-                self.kubectl(&["apply", "--server-side", "-k", &folder.display().to_string()]).unwrap_or_else(|e| panic!("manifests/base/{part}: {e}"));
+                self.kubectl(&["apply", "--server-side", "-k", &folder.display().to_string()])
+                    .unwrap_or_else(|e| panic!("manifests/base/{part}: {e}"));
             }
         }
     }
@@ -155,7 +199,9 @@ pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = u32::from(chunk[0]) << 16 | u32::from(*chunk.get(1).unwrap_or(&0)) << 8 | u32::from(*chunk.get(2).unwrap_or(&0));
+        let word = u32::from(chunk[0]) << 16
+            | u32::from(*chunk.get(1).unwrap_or(&0)) << 8
+            | u32::from(*chunk.get(2).unwrap_or(&0));
         for position in 0..4 {
             let letter = ALPHABET[(word >> (18 - 6 * position) & 63) as usize] as char;
             text.push(if position <= chunk.len() { letter } else { '=' });

@@ -42,7 +42,13 @@ pub struct Program {
 
 impl Program {
     pub fn new(name: &str, path: impl Into<PathBuf>, log_folder: &Path) -> Self {
-        Self { name: name.into(), path: path.into(), arguments: Vec::new(), environment: Vec::new(), log: log_folder.join(format!("{name}.log")) }
+        Self {
+            name: name.into(),
+            path: path.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            log: log_folder.join(format!("{name}.log")),
+        }
     }
     pub fn arg(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
@@ -81,7 +87,12 @@ impl Daemon {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&self.program.path).args(&self.program.arguments);
         command.envs(self.program.environment.iter().map(|(k, v)| (k, v)));
-        command.env_remove("KUBERNETES_SERVICE_HOST").stdin(Stdio::null()).stdout(log.try_clone().expect("a second log handle")).stderr(log).process_group(0);
+        command
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second log handle"))
+            .stderr(log)
+            .process_group(0);
         let (reply, answer) = sync_channel(1);
         spawner().send((command, reply)).expect("the spawner lives");
         let child = answer.recv().expect("the spawner answers");
@@ -129,7 +140,12 @@ impl Daemon {
             if let Some(status) = self.try_wait() {
                 return status;
             }
-            assert!(started.elapsed() < limit, "{} has not ended after {limit:?}; its log ends:\n{}", self.program.name, self.log_tail(40));
+            assert!(
+                started.elapsed() < limit,
+                "{} has not ended after {limit:?}; its log ends:\n{}",
+                self.program.name,
+                self.log_tail(40)
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -172,7 +188,12 @@ impl Drop for Daemon {
 /// Runs a tool to its end with a deadline; standard output on success, everything it said otherwise.
 pub fn run(command: &mut Command, limit: Duration) -> Result<String, String> {
     let shown = format!("{command:?}");
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| format!("{shown}: {e}"))?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("{shown}: {e}"))?;
     let pid = child.id() as i32;
     let (done, finished) = channel();
     std::thread::spawn(move || {

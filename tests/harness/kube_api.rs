@@ -36,7 +36,8 @@ pub const OVN_CENTRAL: Kind = kind("ovn.openstack.c5c3.io/v1alpha1", "OVNCentral
 impl Kind {
     pub fn path(&self, namespace: &str, name: &str) -> String {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
-        let namespace = if self.namespaced && !namespace.is_empty() { format!("/namespaces/{namespace}") } else { String::new() };
+        let namespace =
+            if self.namespaced && !namespace.is_empty() { format!("/namespaces/{namespace}") } else { String::new() };
         let name = if name.is_empty() { String::new() } else { format!("/{name}") };
         format!("/{root}/{}{namespace}/{}{name}", self.api_version, self.plural)
     }
@@ -65,17 +66,31 @@ impl KubeApi {
     pub fn from_kubeconfig(path: &Path) -> Self {
         super::runtime().block_on(async {
             let file = kube::config::Kubeconfig::read_from(path).expect("a kubeconfig");
-            let mut config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.expect("a usable kubeconfig");
+            let mut config =
+                kube::Config::from_custom_kubeconfig(file, &Default::default()).await.expect("a usable kubeconfig");
             config.connect_timeout = Some(Duration::from_secs(5));
             Self { client: kube::Client::try_from(config).expect("a client") }
         })
     }
 
     /// One request; the answer's JSON or the API server's refusal.
-    pub fn request(&self, method: &str, path: &str, content_type: &str, body: Option<&Value>) -> Result<Value, Refused> {
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Refused> {
         let bytes = body.map(|b| serde_json::to_vec(b).expect("JSON")).unwrap_or_default();
-        let request = Request::builder().method(method).uri(path).header("content-type", content_type).body(bytes).expect("a request");
-        let answer = super::runtime().block_on(async { tokio::time::timeout(Duration::from_secs(30), self.client.request::<Value>(request)).await });
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(bytes)
+            .expect("a request");
+        let answer = super::runtime().block_on(async {
+            tokio::time::timeout(Duration::from_secs(30), self.client.request::<Value>(request)).await
+        });
         match answer {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(kube::Error::Api(status))) => Err(Refused { code: status.code, message: status.message.clone() }),
@@ -102,7 +117,9 @@ impl KubeApi {
     pub fn list(&self, kind: Kind, namespace: &str, label_selector: &str) -> Vec<Value> {
         let selector = label_selector.replace('=', "%3D").replace('/', "%2F").replace(',', "%2C");
         let path = format!("{}?labelSelector={selector}", kind.path(namespace, ""));
-        let mut list = self.request("GET", &path, "application/json", None).unwrap_or_else(|e| panic!("cannot list {}: {e}", kind.plural));
+        let mut list = self
+            .request("GET", &path, "application/json", None)
+            .unwrap_or_else(|e| panic!("cannot list {}: {e}", kind.plural));
         match list["items"].take() {
             Value::Array(items) => items,
             _ => Vec::new(),
@@ -120,7 +137,14 @@ impl KubeApi {
         self.try_create(kind, namespace, object).unwrap_or_else(|e| panic!("cannot create {}: {e}", kind.kind))
     }
 
-    pub fn try_merge(&self, kind: Kind, namespace: &str, name: &str, subresource: &str, patch: &Value) -> Result<Value, Refused> {
+    pub fn try_merge(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        patch: &Value,
+    ) -> Result<Value, Refused> {
         let mut path = kind.path(namespace, name);
         if !subresource.is_empty() {
             path = format!("{path}/{subresource}");
@@ -130,17 +154,24 @@ impl KubeApi {
 
     #[track_caller]
     pub fn merge(&self, kind: Kind, namespace: &str, name: &str, patch: Value) -> Value {
-        self.try_merge(kind, namespace, name, "", &patch).unwrap_or_else(|e| panic!("cannot patch {} {namespace}/{name}: {e}", kind.kind))
+        self.try_merge(kind, namespace, name, "", &patch)
+            .unwrap_or_else(|e| panic!("cannot patch {} {namespace}/{name}: {e}", kind.kind))
     }
 
     #[track_caller]
     pub fn merge_status(&self, kind: Kind, namespace: &str, name: &str, status: Value) -> Value {
         let patch = json!({ "status": status });
-        self.try_merge(kind, namespace, name, "status", &patch).unwrap_or_else(|e| panic!("cannot patch the status of {} {namespace}/{name}: {e}", kind.kind))
+        self.try_merge(kind, namespace, name, "status", &patch)
+            .unwrap_or_else(|e| panic!("cannot patch the status of {} {namespace}/{name}: {e}", kind.kind))
     }
 
     pub fn try_delete(&self, kind: Kind, namespace: &str, name: &str) -> Result<Value, Refused> {
-        self.request("DELETE", &kind.path(namespace, name), "application/json", Some(&json!({"propagationPolicy": "Background"})))
+        self.request(
+            "DELETE",
+            &kind.path(namespace, name),
+            "application/json",
+            Some(&json!({"propagationPolicy": "Background"})),
+        )
     }
 
     /// Deletes the object; its absence is fine.
@@ -156,7 +187,8 @@ impl KubeApi {
     /// Sets (`Some`) and removes (`None`) labels of a Node in one write, like one `kubectl label`.
     #[track_caller]
     pub fn label_node(&self, node: &str, labels: &[(&str, Option<&str>)]) {
-        let map: serde_json::Map<String, Value> = labels.iter().map(|(k, v)| ((*k).to_string(), v.map_or(Value::Null, |v| json!(v)))).collect();
+        let map: serde_json::Map<String, Value> =
+            labels.iter().map(|(k, v)| ((*k).to_string(), v.map_or(Value::Null, |v| json!(v)))).collect();
         self.merge(NODE, "", node, json!({"metadata": {"labels": map}}));
     }
 }
@@ -170,6 +202,13 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
 pub fn show_condition(object: &Value, kind: &str) -> String {
     condition(object, kind).map_or_else(
         || format!("no condition {kind}"),
-        |c| format!("{kind}={}/{}: {}", c["status"].as_str().unwrap_or("?"), c["reason"].as_str().unwrap_or("?"), c["message"].as_str().unwrap_or("?")),
+        |c| {
+            format!(
+                "{kind}={}/{}: {}",
+                c["status"].as_str().unwrap_or("?"),
+                c["reason"].as_str().unwrap_or("?"),
+                c["message"].as_str().unwrap_or("?")
+            )
+        },
     )
 }

@@ -37,7 +37,9 @@ pub fn until<T, S: std::fmt::Display>(what: &str, limit: Duration, mut look: imp
     loop {
         match look() {
             Ok(found) => return found,
-            Err(seen) if started.elapsed() > limit => panic!("waited {:.1} s for {what}; last seen: {seen}", started.elapsed().as_secs_f64()),
+            Err(seen) if started.elapsed() > limit => {
+                panic!("waited {:.1} s for {what}; last seen: {seen}", started.elapsed().as_secs_f64())
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }

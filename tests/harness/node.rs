@@ -35,7 +35,16 @@ impl SimNode {
             .args(["-vconsole:info", "-vsyslog:off", "-vfile:off"])
             .env("OVS_RUNDIR", ovs_rundir.display().to_string())
             .start();
-        let node = Self { name: name.into(), folder, ovs_rundir, ovn_rundir, run_dir, database, ovn_controller: None, agent: None };
+        let node = Self {
+            name: name.into(),
+            folder,
+            ovs_rundir,
+            ovn_rundir,
+            run_dir,
+            database,
+            ovn_controller: None,
+            agent: None,
+        };
         node.wait_for_database();
         node
     }
@@ -57,7 +66,10 @@ impl SimNode {
 
     pub fn try_vsctl(&self, arguments: &[&str]) -> Result<String, String> {
         let remote = format!("--db=unix:{}", self.ovs_rundir.join("db.sock").display());
-        run(Command::new("ovs-vsctl").args([&remote, "--no-wait", "--timeout=10"]).args(arguments), Duration::from_secs(12))
+        run(
+            Command::new("ovs-vsctl").args([&remote, "--no-wait", "--timeout=10"]).args(arguments),
+            Duration::from_secs(12),
+        )
     }
 
     #[track_caller]
@@ -67,7 +79,10 @@ impl SimNode {
 
     /// A key of `Open_vSwitch.external_ids`, empty when it is not there.
     pub fn external_id(&self, key: &str) -> String {
-        self.vsctl(&["--if-exists", "get", "open_vswitch", ".", &format!("external_ids:{key}")]).trim().trim_matches('"').to_owned()
+        self.vsctl(&["--if-exists", "get", "open_vswitch", ".", &format!("external_ids:{key}")])
+            .trim()
+            .trim_matches('"')
+            .to_owned()
     }
 
     pub fn system_id(&self) -> String {
@@ -92,12 +107,20 @@ impl SimNode {
         if let Some(mut daemon) = self.ovn_controller.take() {
             let pid = daemon.pid().expect("ovn-controller runs");
             let socket = self.ovn_rundir.join(format!("ovn-controller.{pid}.ctl"));
-            run(Command::new("ovn-appctl").arg("--timeout=5").arg("-t").arg(socket).args(["exit", "--restart"]), Duration::from_secs(6)).expect("ovn-controller exits");
+            run(
+                Command::new("ovn-appctl").arg("--timeout=5").arg("-t").arg(socket).args(["exit", "--restart"]),
+                Duration::from_secs(6),
+            )
+            .expect("ovn-controller exits");
             daemon.wait(Duration::from_secs(10));
         }
     }
 }
 
 fn create_conf(path: &std::path::Path) {
-    run(Command::new("ovsdb-tool").arg("create").arg(path).arg("/usr/share/openvswitch/vswitch.ovsschema"), Duration::from_secs(10)).expect("conf.db");
+    run(
+        Command::new("ovsdb-tool").arg("create").arg(path).arg("/usr/share/openvswitch/vswitch.ovsschema"),
+        Duration::from_secs(10),
+    )
+    .expect("conf.db");
 }

@@ -1,7 +1,9 @@
 //! A certificate authority of the test's own. Server certificates carry 127.0.0.1, so names are verified as in a real installation.
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -28,7 +30,8 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate authority").pem();
         Self { issuer: Issuer::new(params, key), certificate }
@@ -57,7 +60,11 @@ impl Authority {
     }
 
     pub fn write(&self, folder: &Path, name: &str, identity: &Identity) -> Files {
-        let files = Files { certificate: folder.join(format!("{name}.crt")), key: folder.join(format!("{name}.key")), authority: folder.join("ca.crt") };
+        let files = Files {
+            certificate: folder.join(format!("{name}.crt")),
+            key: folder.join(format!("{name}.key")),
+            authority: folder.join("ca.crt"),
+        };
         std::fs::write(&files.certificate, &identity.certificate).expect("certificate file");
         std::fs::write(&files.key, &identity.key).expect("key file");
         std::fs::write(&files.authority, &self.certificate).expect("authority file");

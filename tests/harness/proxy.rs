@@ -67,7 +67,12 @@ async fn pass(client: TcpStream, target: u16, line: watch::Receiver<Line>, bytes
     }
 }
 
-async fn copy(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf, mut line: watch::Receiver<Line>, bytes: Arc<AtomicU64>) {
+async fn copy(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    mut line: watch::Receiver<Line>,
+    bytes: Arc<AtomicU64>,
+) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let read = tokio::select! {

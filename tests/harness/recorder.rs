@@ -41,7 +41,9 @@ impl Recorder {
         let mut tasks = Vec::new();
         for kind in kinds {
             let path = kind.path(namespace, "");
-            let list = kube.request("GET", &path, "application/json", None).unwrap_or_else(|e| panic!("cannot list {}: {e}", kind.plural));
+            let list = kube
+                .request("GET", &path, "application/json", None)
+                .unwrap_or_else(|e| panic!("cannot list {}: {e}", kind.plural));
             let mut from = list["metadata"]["resourceVersion"].as_str().expect("a list has a version").to_owned();
             let (client, versions, broken, kind) = (kube.client.clone(), versions.clone(), broken.clone(), *kind);
             tasks.push(runtime().spawn(async move {
@@ -90,7 +92,13 @@ impl Drop for Recorder {
 }
 
 /// One watch to its end. An interrupted one is taken up at the last version seen, so nothing is missed.
-async fn follow(client: &kube::Client, kind: Kind, path: &str, from: &mut String, versions: &Mutex<Vec<Version>>) -> Result<(), String> {
+async fn follow(
+    client: &kube::Client,
+    kind: Kind,
+    path: &str,
+    from: &mut String,
+    versions: &Mutex<Vec<Version>>,
+) -> Result<(), String> {
     let uri = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds=280&resourceVersion={from}");
     let request = Request::get(uri).body(Vec::new()).map_err(|e| e.to_string())?;
     let Ok(stream) = client.request_events::<Value>(request).await else {

@@ -28,8 +28,16 @@ fn harness_raft_databases_survive_their_leader_and_a_node_registers_through_the_
 
     let mut node = SimNode::start("n1", folder.join("n1"));
     let relay = central.relay.as_ref().unwrap().proxy.port;
-    let settings = ["external_ids:system-id=one", "external_ids:hostname=n1", "external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=127.0.0.1"];
-    node.vsctl(&[&["set", "open_vswitch", "."], &settings[..], &[&format!("external_ids:ovn-remote=ssl:127.0.0.1:{relay}")]].concat());
+    let settings = [
+        "external_ids:system-id=one",
+        "external_ids:hostname=n1",
+        "external_ids:ovn-encap-type=geneve",
+        "external_ids:ovn-encap-ip=127.0.0.1",
+    ];
+    node.vsctl(
+        &[&["set", "open_vswitch", "."], &settings[..], &[&format!("external_ids:ovn-remote=ssl:127.0.0.1:{relay}")]]
+            .concat(),
+    );
     node.start_ovn_controller(&central);
     until("the chassis row", Duration::from_secs(15), || {
         let names = central.chassis_names();
@@ -53,7 +61,14 @@ fn harness_proxy_cuts_and_mends() {
     let remote = central.northbound.addresses();
     let ask = || {
         let mut command = std::process::Command::new("ovn-nbctl");
-        crate::harness::daemon::run(command.args(central.client.ovs_arguments()).args([&format!("--db={remote}"), "--timeout=1", "get-connection"]), Duration::from_secs(3))
+        crate::harness::daemon::run(
+            command.args(central.client.ovs_arguments()).args([
+                &format!("--db={remote}"),
+                "--timeout=1",
+                "get-connection",
+            ]),
+            Duration::from_secs(3),
+        )
     };
     ask().unwrap();
     for line in [Line::Cut, Line::Stalled] {
