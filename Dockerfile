@@ -10,8 +10,9 @@ FROM docker.io/library/rust:1.95-trixie AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY src src
-RUN RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target x86_64-unknown-linux-gnu --bin ovn-chassis \
- && cp target/x86_64-unknown-linux-gnu/release/ovn-chassis /ovn-chassis
+RUN target=$(rustc -vV | sed -n 's/^host: //p') \
+ && RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$target" --bin ovn-chassis \
+ && cp "target/$target/release/ovn-chassis" /ovn-chassis
 
 FROM ${BUILDER} AS binary
 
