@@ -10,3 +10,6 @@ mod harness;
 
 #[path = "process/smoke.rs"]
 mod smoke;
+
+#[path = "process/row09_invalid.rs"]
+mod row09_invalid;

@@ -56,6 +56,7 @@ pub struct OVNChassisNodeSpec {
     pub leaving: bool,
     /// Physical networks and their bridges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub bridge_mappings: Vec<BridgeMapping>,
     /// Tunnel protocol.
     #[serde(default)]

@@ -3,7 +3,7 @@
 //! Everything listens on loopback at ports of its own, keeps its files in one scratch folder per test and is ended by its own pid, whatever becomes of the test:
 //! each child is its own process group, is killed when its handle is dropped, and is killed by the kernel when the test binary itself dies.
 //!
-//! A test takes a `World`. Worlds share at most [`control_plane::LANES`] API servers, which are started once per test binary and lent to one test at a time,
+//! A test takes a [`World`](world::World). Worlds share at most [`control_plane::LANES`] API servers, which are started once per test binary and lent to one test at a time,
 //! because the controller works cluster-wide: two tests on one API server would see each other's OVNChassis.
 #![allow(dead_code, reason = "each test binary uses its own part of the harness")]
 
@@ -17,6 +17,7 @@ pub mod pki;
 pub mod proxy;
 pub mod recorder;
 pub mod scratch;
+pub mod world;
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
