@@ -3,6 +3,7 @@
 mod crd;
 mod drain;
 mod progress;
+mod say;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
@@ -28,6 +29,8 @@ pub enum Command {
     Status(drain::StatusArgs),
     /// Print the CustomResourceDefinitions as YAML, ready for `kubectl apply -f -`.
     Crd,
+    /// Print a text and end: how the pod of a failed Job tells `kubectl logs job/…` the cause.
+    Say(say::SayArgs),
 }
 
 /// Runs what was asked for.
@@ -37,6 +40,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Undrain(args) => at_terminal(|client| drain::undrain(client, args)),
         Command::Status(args) => at_terminal(|client| drain::status(client, args)),
         Command::Crd => crd::print(&mut std::io::stdout().lock()),
+        Command::Say(args) => say::print(&args, &mut std::io::stdout().lock()),
     }
 }
 

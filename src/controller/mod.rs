@@ -1,1 +1,3 @@
-//! See DESIGN in docs/.
+//! Turns labels into settings, evacuates, deregisters and keeps status.
+
+pub mod objects;
