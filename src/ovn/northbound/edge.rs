@@ -1,0 +1,101 @@
+//! The Northbound functions that do I/O: each puts a plan through the client and reads its outcome.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::ids::SystemId;
+use crate::ovsdb::{Client, Followed, Kind, Operation};
+
+use super::evacuation::{ChassisRows, Evacuated, parse_evacuation, parse_rows, plan_evacuation, plan_rows};
+use super::pins::{PinKind, Pins, parse_pins, plan_pins, plan_template_pins};
+use super::view::{GatewayView, parse_view, plan_view};
+use super::{NorthboundError, tables};
+
+/// Looks that an evacuation takes while another writer keeps adding rows.
+const TRIES: u32 = 3;
+
+/// The rows that name a chassis: cheap, a few bytes for each row found.
+pub async fn fetch_chassis_rows(
+    client: &Client,
+    chassis: &SystemId,
+    deadline: Duration,
+) -> Result<ChassisRows, NorthboundError> {
+    parse_rows(chassis, &client.transact(&plan_rows(chassis), deadline).await?)
+}
+
+/// The ports behind those rows and their other candidates: for telling people, and for `lastGateway: Hold`. It reads all
+/// candidates of the cloud once, so it is asked for once per drain, not in a loop; nothing is read if no row names the
+/// chassis.
+pub async fn fetch_gateway_view(
+    client: &Client,
+    chassis: &SystemId,
+    deadline: Duration,
+) -> Result<GatewayView, NorthboundError> {
+    let rows = fetch_chassis_rows(client, chassis, deadline).await?;
+    if rows.is_empty() {
+        return Ok(GatewayView { rows, ports: Vec::new() });
+    }
+    parse_view(chassis, &client.transact(&plan_view(), deadline).await?)
+}
+
+/// Takes the chassis out of all ports and groups; done when the database itself has confirmed that no row names it.
+///
+/// Nothing to do is success. `deadline` is that of each call. An error whose outcome is unknown is mended by calling this
+/// again. A `guards` operation that does not hold is [`Kind::TimedOut`] in a refused transaction: decide again.
+pub async fn commit_evacuation(
+    client: &Client,
+    chassis: &SystemId,
+    guards: &[Operation],
+    deadline: Duration,
+) -> Result<Evacuated, NorthboundError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let rows = fetch_chassis_rows(client, chassis, deadline).await?;
+        let plan = plan_evacuation(&rows, guards);
+        if plan.is_empty() {
+            return Ok(Evacuated::default());
+        }
+        match client.transact(&plan, deadline).await {
+            Ok(outcomes) => return parse_evacuation(chassis, &outcomes),
+            Err(error) => match error.server_error().map(|refusal| &refusal.kind) {
+                Some(Kind::ReferentialIntegrityViolation) if tries < TRIES => {}
+                Some(Kind::ReferentialIntegrityViolation) => {
+                    return Err(NorthboundError::Contended { chassis: chassis.clone(), tries, source: error });
+                }
+                _ => return Err(error.into()),
+            },
+        }
+    }
+}
+
+/// What else names the chassis, by system-id or hostname.
+pub async fn fetch_pins(client: &Client, names: &[&str], deadline: Duration) -> Result<Pins, NorthboundError> {
+    let fetch = async |plan: Vec<(PinKind, Operation)>| {
+        let (kinds, operations): (Vec<PinKind>, Vec<Operation>) = plan.into_iter().unzip();
+        let outcomes = client.transact(&operations, deadline).await?;
+        parse_pins(&kinds, &outcomes)
+    };
+    let mut pins = fetch(plan_pins(names)).await?;
+    match fetch(plan_template_pins(names)).await {
+        Ok(Pins(more)) => pins.0.extend(more),
+        Err(NorthboundError::Client(error)) if lacks_table(&error) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(pins)
+}
+
+/// ovsdb-server answers a table that it does not know with a syntax error whose details say so.
+fn lacks_table(error: &crate::ovsdb::ClientError) -> bool {
+    error.server_error().is_some_and(|refusal| {
+        refusal.kind == Kind::UnknownTable
+            || refusal.kind == Kind::SyntaxError
+                && refusal.details.as_deref().is_some_and(|details| details.contains("No table named"))
+    })
+}
+
+/// What to follow so that [`super::chassis_named`] can tell, at any moment, how many rows name each chassis.
+pub fn followed() -> BTreeMap<String, Followed> {
+    let columns = Followed::columns(&["chassis_name"]);
+    BTreeMap::from([(tables::GATEWAY_CHASSIS.to_owned(), columns.clone()), (tables::HA_CHASSIS.to_owned(), columns)])
+}
