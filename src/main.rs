@@ -2,6 +2,6 @@
 
 use clap::Parser;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<std::process::ExitCode> {
     ovn_chassis::cli::run(ovn_chassis::cli::Cli::parse())
 }

@@ -5,6 +5,8 @@ mod drain;
 mod progress;
 mod say;
 
+use std::process::ExitCode;
+
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
@@ -27,6 +29,10 @@ pub enum Command {
     Undrain(drain::UndrainArgs),
     /// Show every chassis node, where it is on its way and what it waits for.
     Status(drain::StatusArgs),
+    /// What runs around one daemon in its container: entrypoint, pre-stop hook, readiness probe.
+    Hook(crate::hook::HookArgs),
+    /// Copy this binary to DIR/ovn-chassis, for containers of another image.
+    Install(crate::hook::install::InstallArgs),
     /// Print the CustomResourceDefinitions as YAML, ready for `kubectl apply -f -`.
     Crd,
     /// Print a text and end: how the pod of a failed Job tells `kubectl logs job/…` the cause.
@@ -34,14 +40,17 @@ pub enum Command {
 }
 
 /// Runs what was asked for.
-pub fn run(cli: Cli) -> anyhow::Result<()> {
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Hook(args) => return Ok(crate::hook::run(args)),
+        Command::Install(args) => return Ok(crate::hook::install::run(&args)),
         Command::Drain(args) => at_terminal(|client| drain::drain(client, args)),
         Command::Undrain(args) => at_terminal(|client| drain::undrain(client, args)),
         Command::Status(args) => at_terminal(|client| drain::status(client, args)),
         Command::Crd => crd::print(&mut std::io::stdout().lock()),
         Command::Say(args) => say::print(&args, &mut std::io::stdout().lock()),
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 /// Runs a person's command against the cluster that kubectl would use.

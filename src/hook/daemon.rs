@@ -112,7 +112,9 @@ impl Daemon {
         let socket = self.control_socket(dirs);
         match self {
             Daemon::OvsdbServer | Daemon::OvsVswitchd => ovs_appctl(&socket, &["exit"], deadline).ovs_rundir(&dirs.ovs),
-            Daemon::OvnController => ovn_appctl(&socket, &["exit", "--restart"], deadline).ovs_rundir(&dirs.ovs).env("OVN_RUNDIR", &dirs.ovn),
+            Daemon::OvnController => {
+                ovn_appctl(&socket, &["exit", "--restart"], deadline).ovs_rundir(&dirs.ovs).env("OVN_RUNDIR", &dirs.ovn)
+            }
         }
     }
 
@@ -120,8 +122,12 @@ impl Daemon {
     pub fn version_call(self, dirs: &RunDirs, deadline: Duration) -> Invocation {
         let socket = self.control_socket(dirs);
         match self {
-            Daemon::OvsdbServer | Daemon::OvsVswitchd => ovs_appctl(&socket, &["version"], deadline).ovs_rundir(&dirs.ovs),
-            Daemon::OvnController => ovn_appctl(&socket, &["version"], deadline).ovs_rundir(&dirs.ovs).env("OVN_RUNDIR", &dirs.ovn),
+            Daemon::OvsdbServer | Daemon::OvsVswitchd => {
+                ovs_appctl(&socket, &["version"], deadline).ovs_rundir(&dirs.ovs)
+            }
+            Daemon::OvnController => {
+                ovn_appctl(&socket, &["version"], deadline).ovs_rundir(&dirs.ovs).env("OVN_RUNDIR", &dirs.ovn)
+            }
         }
     }
 
@@ -184,14 +190,25 @@ mod tests {
     #[test]
     fn only_ovn_controller_gets_the_certificate() {
         let tls = Some(Path::new("/t"));
-        let has = |daemon: Daemon| daemon.arguments(&dirs(), true, tls).iter().any(|word| word.to_string_lossy().starts_with("--private-key=/t"));
+        let has = |daemon: Daemon| {
+            daemon
+                .arguments(&dirs(), true, tls)
+                .iter()
+                .any(|word| word.to_string_lossy().starts_with("--private-key=/t"))
+        };
         assert!(has(Daemon::OvnController));
         assert!(!has(Daemon::OvsVswitchd) && !has(Daemon::OvsdbServer));
     }
 
     #[test]
     fn an_old_ovn_controller_is_not_told_where_its_socket_goes() {
-        let words = |own: bool| Daemon::OvnController.arguments(&dirs(), own, None).iter().map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>();
+        let words = |own: bool| {
+            Daemon::OvnController
+                .arguments(&dirs(), own, None)
+                .iter()
+                .map(|w| w.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+        };
         assert!(words(true).contains(&"--unixctl=/n/ovn-controller.ctl".to_owned()));
         assert!(!words(false).iter().any(|word| word.starts_with("--unixctl")));
     }

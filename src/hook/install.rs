@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::ops::{LogFormat, telemetry};
+
 /// Copies this binary to DIR/ovn-chassis.
 #[derive(Debug, Clone, clap::Args)]
 pub struct InstallArgs {
@@ -24,6 +26,7 @@ pub struct InstallError {
 
 /// Runs the command.
 pub fn run(args: &InstallArgs) -> ExitCode {
+    telemetry::init(LogFormat::Text);
     match install(Path::new("/proc/self/exe"), &args.dir) {
         Ok(path) => {
             tracing::info!("installed {}", path.display());

@@ -58,7 +58,8 @@ impl std::str::FromStr for PodUid {
     type Err = LockError;
 
     fn from_str(text: &str) -> Result<Self, LockError> {
-        let good = (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let good =
+            (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if good { Ok(Self(text.to_owned())) } else { Err(LockError::PodUid { found: text.to_owned() }) }
     }
 }
@@ -71,7 +72,11 @@ impl RunFolder {
     /// Opens the folder, making what is missing.
     pub fn open(path: &Path) -> Result<Self, LockError> {
         let members = path.join("members");
-        std::fs::create_dir_all(&members).map_err(|source| LockError::Io { action: "create", path: members, source })?;
+        std::fs::create_dir_all(&members).map_err(|source| LockError::Io {
+            action: "create",
+            path: members,
+            source,
+        })?;
         Ok(Self(path.into()))
     }
 
@@ -162,9 +167,11 @@ impl RunFolder {
         let path = self.grants_file();
         let fresh = self.0.join("grants.new");
         let text: String = pods.iter().map(|pod| format!("{pod}\n")).collect();
-        std::fs::write(&fresh, text)
-            .and_then(|()| std::fs::rename(&fresh, &path))
-            .map_err(|source| LockError::Io { action: "write", path, source })?;
+        std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &path)).map_err(|source| LockError::Io {
+            action: "write",
+            path,
+            source,
+        })?;
         Ok(true)
     }
 }
@@ -200,13 +207,11 @@ impl StopMark {
 
 /// Opens a file of the run folder for reading and writing, making it if it is missing.
 pub(super) fn open(path: &Path) -> Result<File, LockError> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(|source| LockError::Io { action: "open", path: path.into(), source })
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(|source| LockError::Io {
+        action: "open",
+        path: path.into(),
+        source,
+    })
 }
 
 /// Takes the lock if it is free, and keeps it.

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::ops::{LogFormat, telemetry, termination};
 use crate::ovs::leftover::LeftoverError;
 use crate::ovs::run::RunError;
 use crate::ovs::rundir::RunDirs;
@@ -99,7 +100,11 @@ impl Pod {
     }
 
     fn with(args: NodeArgs, folder: RunFolder) -> Self {
-        Self { dirs: RunDirs { ovs: args.ovs_rundir, ovn: args.ovn_rundir, database: args.db_dir }, folder, uid: args.pod_uid }
+        Self {
+            dirs: RunDirs { ovs: args.ovs_rundir, ovn: args.ovn_rundir, database: args.db_dir },
+            folder,
+            uid: args.pod_uid,
+        }
     }
 
     fn claim(&self, daemon: Daemon) -> Claim {
@@ -155,6 +160,7 @@ enum HookError {
 
 /// Runs one hook to its end. The exit code is the hook's.
 pub fn run(args: HookArgs) -> ExitCode {
+    telemetry::init(LogFormat::Text);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.map_err(|source| HookError::Setup { what: "the runtime", source }).and_then(|runtime| {
         let result = runtime.block_on(async {
@@ -170,6 +176,7 @@ pub fn run(args: HookArgs) -> ExitCode {
     });
     result.unwrap_or_else(|error| {
         tracing::error!("{error}");
+        termination::write(&error.to_string());
         ExitCode::FAILURE
     })
 }

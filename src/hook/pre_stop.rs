@@ -43,7 +43,11 @@ pub(super) async fn run(args: PreStopArgs) -> Result<ExitCode, HookError> {
     let _member = pod.folder.join(&pod.uid)?;
     let mut mark = pod.folder.stop_mark(daemon)?;
     if !lock_mark(&mark, begun + bound).await? {
-        return Err(HookError::StillRunning { daemon, waited: begun.elapsed(), last: "another run of this hook works on it".to_owned() });
+        return Err(HookError::StillRunning {
+            daemon,
+            waited: begun.elapsed(),
+            last: "another run of this hook works on it".to_owned(),
+        });
     }
     {
         // Under the claim's lock, so that the entrypoint has either started the daemon already or will see the mark and not start it.

@@ -51,7 +51,8 @@ async fn judge(pod: &Pod, daemon: Daemon) -> Result<String, String> {
             if !pod.folder.is_running(daemon).map_err(|error| error.to_string())? {
                 return Err("not started; before its first start it waits for the settings of this node".to_owned());
             }
-            let answer = run_tool(&daemon.version_call(&pod.dirs, ANSWER_BOUND)).await.map_err(|error| error.to_string())?;
+            let answer =
+                run_tool(&daemon.version_call(&pod.dirs, ANSWER_BOUND)).await.map_err(|error| error.to_string())?;
             Ok(format!("answers: {}", answer.lines().next().unwrap_or_default()))
         }
         Holder::Other(holder) => {

@@ -163,7 +163,10 @@ async fn wait_until_configured(pod: &Pod, daemon: Daemon) -> Result<(), HookErro
         if wait_for_settings(&pod.dirs, SETTINGS_PATIENCE).await.map_err(HookError::Settings)? {
             return Ok(());
         }
-        tracing::info!("{daemon}: waiting for system-id and ovn-remote in the database, for another {} s", begun.elapsed().as_secs());
+        tracing::info!(
+            "{daemon}: waiting for system-id and ovn-remote in the database, for another {} s",
+            begun.elapsed().as_secs()
+        );
     }
 }
 
@@ -188,9 +191,13 @@ fn report(prepared: &Prepared, pod: &Pod) {
     match prepared {
         Prepared::Kept => {}
         Prepared::Created => tracing::info!("created {path}"),
-        Prepared::Converted { from, to, backup } => tracing::info!("converted {path} from schema {from} to {to}; the old one is {}", backup.display()),
+        Prepared::Converted { from, to, backup } => {
+            tracing::info!("converted {path} from schema {from} to {to}; the old one is {}", backup.display())
+        }
         Prepared::Newer { database, image } => {
-            tracing::warn!("{path} has schema {database}, this image brings {image}: left as it is, the daemons read the part that they know");
+            tracing::warn!(
+                "{path} has schema {database}, this image brings {image}: left as it is, the daemons read the part that they know"
+            );
         }
     }
 }
@@ -266,7 +273,8 @@ async fn spawn(pod: &Pod, args: &StartArgs, own_socket: bool, lock: File) -> Res
 fn link_socket(pod: &Pod, daemon: Daemon, pid: u32) {
     let fresh = daemon.folder(&pod.dirs).join(format!("{daemon}.ctl.new"));
     let _ = std::fs::remove_file(&fresh);
-    let linked = std::os::unix::fs::symlink(format!("{daemon}.{pid}.ctl"), &fresh).and_then(|()| std::fs::rename(&fresh, daemon.plain_socket(&pod.dirs)));
+    let linked = std::os::unix::fs::symlink(format!("{daemon}.{pid}.ctl"), &fresh)
+        .and_then(|()| std::fs::rename(&fresh, daemon.plain_socket(&pod.dirs)));
     if let Err(error) = linked {
         // A convenience for people: the hooks find the socket by the pid file too.
         tracing::warn!("cannot link {}: {error}", daemon.plain_socket(&pod.dirs).display());

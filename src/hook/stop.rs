@@ -29,12 +29,22 @@ pub(super) enum Stopped {
 /// Ends `daemon`, if this pod holds its claim, and gives up the claim when no daemon of it is left.
 ///
 /// `patience_for_vswitchd` is how long `ovsdb-server` lets `ovs-vswitchd` go first. The second call finds the daemon gone and changes nothing.
-pub(super) async fn stop_daemon(pod: &Pod, daemon: Daemon, patience_for_vswitchd: Duration, bound: Duration) -> Result<Stopped, HookError> {
+pub(super) async fn stop_daemon(
+    pod: &Pod,
+    daemon: Daemon,
+    patience_for_vswitchd: Duration,
+    bound: Duration,
+) -> Result<Stopped, HookError> {
     let begun = Instant::now();
     let deadline = begun + bound;
-    if daemon == Daemon::OvsdbServer && !wait_until_gone(pod, Daemon::OvsVswitchd, deadline.min(begun + patience_for_vswitchd)).await? {
+    if daemon == Daemon::OvsdbServer
+        && !wait_until_gone(pod, Daemon::OvsVswitchd, deadline.min(begun + patience_for_vswitchd)).await?
+    {
         // A vswitchd that hangs is the other hook's business; without this bound it would take ovsdb-server's time as well.
-        tracing::warn!("ovs-vswitchd is still there after {:.0} s; ovsdb-server goes first", begun.elapsed().as_secs_f64());
+        tracing::warn!(
+            "ovs-vswitchd is still there after {:.0} s; ovsdb-server goes first",
+            begun.elapsed().as_secs_f64()
+        );
     }
     let mut last = "it was never asked".to_owned();
     loop {

@@ -56,7 +56,12 @@ impl Signals {
 }
 
 /// Runs until the daemon has ended and nobody needs this process any more.
-pub(super) async fn supervise(pod: &Pod, daemon: Daemon, mut child: Child, mut signals: Signals) -> Result<ExitCode, HookError> {
+pub(super) async fn supervise(
+    pod: &Pod,
+    daemon: Daemon,
+    mut child: Child,
+    mut signals: Signals,
+) -> Result<ExitCode, HookError> {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let status = loop {
         enum Event {

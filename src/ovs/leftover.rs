@@ -57,7 +57,11 @@ pub fn read_pid_file(path: &Path, daemon: &str) -> Result<PidFile, LeftoverError
 pub fn remove_if_stale(path: &Path, daemon: &str) -> Result<PidFile, LeftoverError> {
     let found = read_pid_file(path, daemon)?;
     if found == PidFile::Stale {
-        std::fs::remove_file(path).map_err(|source| LeftoverError::Io { action: "remove", path: path.into(), source })?;
+        std::fs::remove_file(path).map_err(|source| LeftoverError::Io {
+            action: "remove",
+            path: path.into(),
+            source,
+        })?;
     }
     Ok(found)
 }
@@ -92,7 +96,8 @@ pub fn remove_dead_sockets(folder: &Path, daemon: &str) -> Result<usize, Leftove
 
 /// The process that holds a record lock on `file`, if there is one. The kernel says 0 for a process of a namespace that we cannot see.
 fn lock_owner(file: &File) -> std::io::Result<Option<i32>> {
-    let mut question = libc::flock { l_type: libc::F_WRLCK as i16, l_whence: libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
+    let mut question =
+        libc::flock { l_type: libc::F_WRLCK as i16, l_whence: libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
     fcntl(file, FcntlArg::F_GETLK(&mut question))?;
     Ok((question.l_type != libc::F_UNLCK as i16).then_some(question.l_pid.max(0)))
 }
@@ -149,7 +154,11 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(path("ovn-northd.7.ctl")).unwrap());
         assert_eq!(remove_dead_sockets(folder.path(), "ovn-controller").unwrap(), 1);
         assert!(!path("ovn-controller.7.ctl").exists());
-        assert!(path("ovn-controller.9.ctl").exists() && path("ovn-controller.ctl").exists() && path("ovn-northd.7.ctl").exists());
+        assert!(
+            path("ovn-controller.9.ctl").exists()
+                && path("ovn-controller.ctl").exists()
+                && path("ovn-northd.7.ctl").exists()
+        );
         drop(alive);
     }
 }

@@ -58,10 +58,7 @@ impl Invocation {
 
     /// The arguments as text, for tests and messages.
     pub fn words(&self) -> Vec<String> {
-        std::iter::once(&self.program)
-            .chain(&self.arguments)
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect()
+        std::iter::once(&self.program).chain(&self.arguments).map(|word| word.to_string_lossy().into_owned()).collect()
     }
 }
 
@@ -170,7 +167,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_keeps_arguments_status_and_stderr() {
-        let error = run(&Invocation::new("sh", SOON).args(["-c", "echo no such bridge >&2; exit 3"])).await.unwrap_err();
+        let error =
+            run(&Invocation::new("sh", SOON).args(["-c", "echo no such bridge >&2; exit 3"])).await.unwrap_err();
         let text = error.to_string();
         assert!(text.contains("sh -c \"echo no such bridge"), "{text}");
         assert!(text.contains("exit status: 3") && text.ends_with("no such bridge"), "{text}");
@@ -179,7 +177,10 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_hangs_is_killed_at_the_deadline() {
         let begun = std::time::Instant::now();
-        let error = run(&Invocation::new("sh", Duration::from_millis(200)).args(["-c", "echo slow >&2; exec sleep 60"])).await.unwrap_err();
+        let error =
+            run(&Invocation::new("sh", Duration::from_millis(200)).args(["-c", "echo slow >&2; exec sleep 60"]))
+                .await
+                .unwrap_err();
         assert!(matches!(error, RunError::Deadline { .. }), "{error}");
         assert!(error.to_string().contains("slow"), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(5));

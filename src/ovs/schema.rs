@@ -52,12 +52,17 @@ pub async fn prepare_database(path: &Path, schema: Option<&Path>) -> Result<Prep
         replace(&fresh, path)?;
         return Ok(Prepared::Created);
     }
-    let answer = run(&ovsdb_tool("needs-conversion").arg(path).args(schema)).await.map_err(tool("read the schema of"))?;
+    let answer =
+        run(&ovsdb_tool("needs-conversion").arg(path).args(schema)).await.map_err(tool("read the schema of"))?;
     if answer.trim() != "yes" {
         return Ok(Prepared::Kept);
     }
     let from = run(&ovsdb_tool("db-version").arg(path)).await.map_err(tool("read the version of"))?.trim().to_owned();
-    let to = run(&ovsdb_tool("schema-version").args(schema)).await.map_err(tool("read the image's schema for"))?.trim().to_owned();
+    let to = run(&ovsdb_tool("schema-version").args(schema))
+        .await
+        .map_err(tool("read the image's schema for"))?
+        .trim()
+        .to_owned();
     if newer_but_compatible(&from, &to) {
         return Ok(Prepared::Newer { database: from, image: to });
     }
@@ -71,7 +76,13 @@ pub async fn prepare_database(path: &Path, schema: Option<&Path>) -> Result<Prep
         Some(schema) => ovsdb_tool("convert").arg(path).arg(schema).arg(&fresh),
         None => ovsdb_tool("convert").arg(path).arg(image_schema()).arg(&fresh),
     };
-    run(&converted).await.map_err(|source| SchemaError::Convert { path: path.into(), from: from.clone(), to: to.clone(), backup: backup.clone(), source })?;
+    run(&converted).await.map_err(|source| SchemaError::Convert {
+        path: path.into(),
+        from: from.clone(),
+        to: to.clone(),
+        backup: backup.clone(),
+        source,
+    })?;
     replace(&fresh, path)?;
     Ok(Prepared::Converted { from, to, backup })
 }
@@ -82,7 +93,8 @@ fn ovsdb_tool(command: &str) -> Invocation {
 
 /// The schema file of the image: where Open vSwitch's own scripts look for it.
 fn image_schema() -> PathBuf {
-    let folder = std::env::var_os("OVS_PKGDATADIR").map_or_else(|| PathBuf::from("/usr/share/openvswitch"), PathBuf::from);
+    let folder =
+        std::env::var_os("OVS_PKGDATADIR").map_or_else(|| PathBuf::from("/usr/share/openvswitch"), PathBuf::from);
     let local = Path::new("/usr/local/share/openvswitch/vswitch.ovsschema");
     let usual = folder.join("vswitch.ovsschema");
     if !usual.exists() && local.exists() { local.into() } else { usual }
@@ -108,7 +120,9 @@ fn sibling(path: &Path, suffix: &str) -> PathBuf {
 
 fn remove_leftover(path: &Path) -> Result<(), SchemaError> {
     match std::fs::remove_file(path) {
-        Err(source) if source.kind() != ErrorKind::NotFound => Err(SchemaError::File { action: "remove", path: path.into(), source }),
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            Err(SchemaError::File { action: "remove", path: path.into(), source })
+        }
         _ => Ok(()),
     }
 }
@@ -116,7 +130,11 @@ fn remove_leftover(path: &Path) -> Result<(), SchemaError> {
 /// Copies through a temporary name, so that a backup is whole or absent.
 fn copy(from: &Path, to: &Path) -> Result<(), SchemaError> {
     let partial = sibling(to, "partial");
-    std::fs::copy(from, &partial).map_err(|source| SchemaError::File { action: "back up", path: from.into(), source })?;
+    std::fs::copy(from, &partial).map_err(|source| SchemaError::File {
+        action: "back up",
+        path: from.into(),
+        source,
+    })?;
     replace(&partial, to)
 }
 
@@ -133,7 +151,9 @@ mod tests {
 
     fn schema(folder: &Path, version: &str, columns: &str) -> PathBuf {
         let path = folder.join(format!("{version}.ovsschema"));
-        let text = format!(r#"{{"name":"Open_vSwitch","version":"{version}","tables":{{"Open_vSwitch":{{"isRoot":true,"columns":{{{columns}}}}}}}}}"#);
+        let text = format!(
+            r#"{{"name":"Open_vSwitch","version":"{version}","tables":{{"Open_vSwitch":{{"isRoot":true,"columns":{{{columns}}}}}}}}}"#
+        );
         std::fs::write(&path, text).unwrap();
         path
     }
@@ -149,7 +169,9 @@ mod tests {
         assert_eq!(prepare_database(&db, Some(&old)).await.unwrap(), Prepared::Created);
         assert_eq!(prepare_database(&db, Some(&old)).await.unwrap(), Prepared::Kept);
         let before = std::fs::read(&db).unwrap();
-        let Prepared::Converted { from, to, backup } = prepare_database(&db, Some(&new)).await.unwrap() else { panic!("not converted") };
+        let Prepared::Converted { from, to, backup } = prepare_database(&db, Some(&new)).await.unwrap() else {
+            panic!("not converted")
+        };
         assert_eq!((from.as_str(), to.as_str()), ("1.0.0", "1.1.0"));
         assert_eq!(std::fs::read(backup).unwrap(), before);
         assert_eq!(prepare_database(&db, Some(&new)).await.unwrap(), Prepared::Kept);

@@ -55,14 +55,17 @@ impl DatabaseChange {
     pub fn invocation(&self, dirs: &RunDirs) -> Invocation {
         let mut call = vsctl(dirs, TOOL_TIMEOUT_SECONDS, VSCTL_DEADLINE);
         for (key, value) in &self.expect {
-            call = call.args(["--", "wait-until", "Open_vSwitch", "."]).arg(format!("external_ids:{key}={}", quoted(value)));
+            call = call
+                .args(["--", "wait-until", "Open_vSwitch", "."])
+                .arg(format!("external_ids:{key}={}", quoted(value)));
         }
         if !self.set.is_empty() {
             call = call.args(["--", "set", "Open_vSwitch", "."]);
             call = call.args(self.set.iter().map(|(key, value)| format!("external_ids:{key}={}", quoted(value))));
         }
         for (key, value) in &self.add {
-            call = call.args(["--", "add", "Open_vSwitch", ".", "external_ids"]).arg(format!("{key}={}", quoted(value)));
+            call =
+                call.args(["--", "add", "Open_vSwitch", ".", "external_ids"]).arg(format!("{key}={}", quoted(value)));
         }
         for key in &self.remove {
             call = call.args(["--", "remove", "Open_vSwitch", ".", "external_ids"]).arg(key);
@@ -108,7 +111,9 @@ pub async fn wait_for_settings(dirs: &RunDirs, patience: Duration) -> Result<boo
         Ok(_) => Ok(true),
         // The tool ends itself by an alarm when the time is over.
         Err(RunError::Deadline { .. }) => Ok(false),
-        Err(RunError::Failed { status, .. }) if std::os::unix::process::ExitStatusExt::signal(&status).is_some() => Ok(false),
+        Err(RunError::Failed { status, .. }) if std::os::unix::process::ExitStatusExt::signal(&status).is_some() => {
+            Ok(false)
+        }
         Err(error) => Err(error),
     }
 }
