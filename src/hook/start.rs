@@ -25,6 +25,8 @@ const CLAIM_POLL: Duration = Duration::from_millis(50);
 const PROGRAM_BOUND: Duration = Duration::from_secs(30);
 /// One wait for the settings; then it is said again that the daemon waits.
 const SETTINGS_PATIENCE: Duration = Duration::from_secs(60);
+/// A dying process closes its files one after the other: its pid file may be held for an instant longer than our lock.
+const LAST_BREATH: Duration = Duration::from_secs(2);
 /// OVS 3.1 computes no handler threads on a machine that booted less than ten seconds ago.
 const UPTIME_FOR_VSWITCHD: Duration = Duration::from_secs(11);
 
@@ -102,7 +104,7 @@ async fn start(pod: &Pod, args: &StartArgs) -> Result<Started, HookError> {
             wait_until_configured(pod, daemon).await?;
         }
         let lock = wait_for_daemon_lock(pod, daemon).await?;
-        remove_leftovers(pod, daemon)?;
+        remove_leftovers(pod, daemon).await?;
         match daemon {
             Daemon::OvsdbServer => report(&prepare_database(&pod.dirs.conf_db(), args.schema.as_deref()).await?, pod),
             Daemon::OvsVswitchd => before_vswitchd(args).await,
@@ -171,12 +173,16 @@ async fn wait_until_configured(pod: &Pod, daemon: Daemon) -> Result<(), HookErro
 }
 
 /// Removes what dead predecessors left, and refuses to start beside a living one that holds no lock of ours.
-fn remove_leftovers(pod: &Pod, daemon: Daemon) -> Result<(), HookError> {
+async fn remove_leftovers(pod: &Pod, daemon: Daemon) -> Result<(), HookError> {
     let pid_file = daemon.pid_file(&pod.dirs);
-    match remove_if_stale(&pid_file, daemon.program())? {
-        PidFile::Held { pid } => return Err(HookError::Foreign { daemon, pid, pid_file }),
-        PidFile::Stale => tracing::info!("{daemon}: removed the stale {}", pid_file.display()),
-        PidFile::Absent => {}
+    let deadline = Instant::now() + LAST_BREATH;
+    loop {
+        match remove_if_stale(&pid_file, daemon.program())? {
+            PidFile::Held { .. } if Instant::now() < deadline => sleep(LOCK_POLL).await,
+            PidFile::Held { pid } => return Err(HookError::Foreign { daemon, pid, pid_file }),
+            PidFile::Stale => tracing::info!("{daemon}: removed the stale {}", pid_file.display()),
+            PidFile::Absent => break,
+        }
     }
     let sockets = remove_dead_sockets(daemon.folder(&pod.dirs), daemon.program())?;
     if sockets > 0 {

@@ -104,9 +104,13 @@ fn lock_owner(file: &File) -> std::io::Result<Option<i32>> {
 
 /// True when `pid` of our own namespace runs the program `daemon`. The kernel cuts process names at 15 bytes.
 fn process_is(pid: i32, daemon: &str) -> bool {
-    let Ok(name) = std::fs::read_to_string(format!("/proc/{pid}/comm")) else { return false };
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // "7 (ovs-vswitchd) S 1 …"; the name may hold anything, so the last parenthesis counts.
+    let Some((head, rest)) = stat.rsplit_once(") ") else { return false };
+    let Some((_, name)) = head.split_once(" (") else { return false };
     let short: String = daemon.chars().take(15).collect();
-    name.trim_end() == short
+    // A process that has ended and was not waited for yet is not alive.
+    name == short && !rest.starts_with(['Z', 'X'])
 }
 
 #[cfg(test)]
@@ -132,6 +136,10 @@ mod tests {
         assert_eq!(remove_if_stale(&path, "sleep").unwrap(), PidFile::Held { pid: child.id() as i32 });
         assert!(path.exists());
         child.kill().unwrap();
+        // Not waited for yet: it is dead all the same.
+        while read_pid_file(&path, "sleep").unwrap() != PidFile::Stale {
+            std::thread::yield_now();
+        }
         child.wait().unwrap();
         assert_eq!(remove_if_stale(&path, "sleep").unwrap(), PidFile::Stale);
     }
