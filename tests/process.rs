@@ -13,3 +13,6 @@ mod smoke;
 
 #[path = "process/row09_invalid.rs"]
 mod row09_invalid;
+
+#[path = "process/row11_agent_rights.rs"]
+mod row11_agent_rights;
