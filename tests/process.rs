@@ -11,6 +11,16 @@ mod harness;
 #[path = "process/smoke.rs"]
 mod smoke;
 
+#[path = "process/history.rs"]
+mod history;
+#[path = "process/row02_guide.rs"]
+mod row02_guide;
+#[path = "process/row03_databases.rs"]
+mod row03_databases;
+#[path = "process/row04_flips.rs"]
+mod row04_flips;
+#[path = "process/row05_row06_failures.rs"]
+mod row05_row06_failures;
 #[path = "process/row09_invalid.rs"]
 mod row09_invalid;
 

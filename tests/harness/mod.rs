@@ -12,6 +12,7 @@ pub mod central;
 pub mod control_plane;
 pub mod daemon;
 pub mod kube_api;
+pub mod monitor;
 pub mod node;
 pub mod pki;
 pub mod proxy;

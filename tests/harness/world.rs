@@ -20,7 +20,6 @@ pub const GATEWAY_LABEL: &str = "openstack.c5c3.io/gateway";
 /// Where the controller's account and its lease are, as the manifests have it.
 pub const SYSTEM_NAMESPACE: &str = "ovn-chassis-system";
 const CONTROLLER_ACCOUNT: &str = "ovn-chassis-controller";
-const CENTRAL: &str = "central";
 const CLIENT_SECRET: &str = "central-client";
 /// How long a step that takes a fraction of a second may take on a loaded machine.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -35,6 +34,8 @@ pub struct World {
     pub namespace: String,
     /// Name of the OVNChassis.
     pub chassis: String,
+    /// Name of the OVNCentral.
+    pub central_name: String,
     pub folder: Folder,
     pub lane: Lane,
     pub metrics_ports: Vec<u16>,
@@ -44,17 +45,36 @@ impl World {
     /// An empty world: databases, an OVNCentral that names them, no nodes, no OVNChassis, no controller.
     pub fn new(test: &str, shape: Shape) -> Self {
         static WORLDS: AtomicUsize = AtomicUsize::new(0);
-        let lane = Lane::take();
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        Self::named(number, shape, &format!("{test}-{number}"), "drain", "central")
+    }
+
+    /// A world with the names of the walk-through that our users follow.
+    pub fn as_in_the_guide(shape: Shape) -> Self {
+        static WORLDS: AtomicUsize = AtomicUsize::new(1000);
+        Self::named(
+            WORLDS.fetch_add(1, Ordering::Relaxed),
+            shape,
+            "openstack",
+            "controlplane-chassis",
+            "controlplane-ovn",
+        )
+    }
+
+    fn named(number: usize, shape: Shape, namespace: &str, chassis: &str, central_name: &str) -> Self {
+        let lane = Lane::take();
         let folder = Folder::new(&format!("w{number}"));
-        let namespace = format!("{test}-{number}");
+        let namespace = namespace.to_owned();
         let kube = lane.admin.clone();
         for lease in kube.list(kube_api::LEASE, SYSTEM_NAMESPACE, "") {
             // The lease of the test before, whose controller was killed: nobody is to wait for its end.
             kube.delete(kube_api::LEASE, SYSTEM_NAMESPACE, lease["metadata"]["name"].as_str().unwrap_or_default());
         }
-        kube.create(kube_api::NAMESPACE, "", json!({"metadata": {"name": namespace}}));
+        if kube.get(kube_api::NAMESPACE, "", &namespace).is_none() {
+            kube.create(kube_api::NAMESPACE, "", json!({"metadata": {"name": namespace}}));
+        }
         // The API server refuses pods without it, and the controller that makes it does not run here.
+        kube.delete(kube_api::SERVICE_ACCOUNT, &namespace, "default");
         kube.create(kube_api::SERVICE_ACCOUNT, &namespace, json!({"metadata": {"name": "default"}}));
         let recorder = Recorder::start(&kube, &namespace, &[OVN_CHASSIS, OVN_CHASSIS_NODE, JOB]);
         let central = Central::start(shape, folder.path());
@@ -65,13 +85,18 @@ impl World {
             central,
             kube,
             namespace,
-            chassis: "drain".into(),
+            chassis: chassis.to_owned(),
+            central_name: central_name.to_owned(),
             folder,
             lane,
             metrics_ports: Vec::new(),
         };
         world.write_client_secret(&world.namespace, CLIENT_SECRET);
-        world.kube.create(kube_api::OVN_CENTRAL, &world.namespace, json!({"metadata": {"name": CENTRAL}, "spec": {}}));
+        world.kube.create(
+            kube_api::OVN_CENTRAL,
+            &world.namespace,
+            json!({"metadata": {"name": world.central_name}, "spec": {}}),
+        );
         world.write_central_status(true);
         world
     }
@@ -118,13 +143,17 @@ impl World {
         if let Some(relay) = &self.central.relay {
             status["relayAddress"] = json!(format!("ssl:127.0.0.1:{}", relay.proxy.port));
         }
-        self.kube.merge_status(kube_api::OVN_CENTRAL, &self.namespace, CENTRAL, status);
+        self.kube.merge_status(kube_api::OVN_CENTRAL, &self.namespace, &self.central_name, status);
     }
 
     /// The spec that tests use, with `changes` merged over it.
     pub fn chassis_spec(changes: &Value) -> Value {
+        Self::chassis_spec_for("central", changes)
+    }
+
+    fn chassis_spec_for(central: &str, changes: &Value) -> Value {
         let mut spec = json!({
-            "centralRef": {"name": CENTRAL},
+            "centralRef": {"name": central},
             "nodeSelector": {CHASSIS_LABEL: "true"},
             "gateway": {"nodeSelector": {GATEWAY_LABEL: "true"}},
         });
@@ -138,7 +167,7 @@ impl World {
         self.kube.create(
             OVN_CHASSIS,
             &self.namespace,
-            json!({"metadata": {"name": self.chassis}, "spec": Self::chassis_spec(&changes)}),
+            json!({"metadata": {"name": self.chassis}, "spec": Self::chassis_spec_for(&self.central_name, &changes)}),
         )
     }
 
@@ -240,6 +269,42 @@ impl World {
         });
         let spec = json!({"nodeName": node, "serviceAccountName": account, "containers": [{"name": "agent", "image": "none.example/agent"}]});
         self.kube.create(kube_api::POD, &self.namespace, json!({"metadata": {"generateName": "agent-"}, "spec": spec}))
+    }
+
+    /// A pod as the DaemonSet `suffix` (`ovs` or `ovn-controller`) would put on the node. It ends when the test says so: deleting it marks it, as with a real kubelet.
+    pub fn add_daemon_pod(&self, node: &str, suffix: &str) -> String {
+        let name = format!("{}-{suffix}", self.chassis);
+        let set = until("the DaemonSet", SOON, || {
+            self.kube.get(kube_api::DAEMON_SET, &self.namespace, &name).ok_or("the controller has not created it")
+        });
+        let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": set["metadata"]["uid"], "controller": true});
+        let metadata = json!({"generateName": format!("{name}-"), "labels": set["spec"]["template"]["metadata"]["labels"], "ownerReferences": [owner]});
+        let spec = json!({"nodeName": node, "containers": [{"name": "main", "image": "none.example/pod"}]});
+        let pod = self.kube.create(kube_api::POD, &self.namespace, json!({"metadata": metadata, "spec": spec}));
+        let name = pod["metadata"]["name"].as_str().expect("a pod has a name").to_owned();
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        self.kube.merge_status(
+            kube_api::POD,
+            &self.namespace,
+            &name,
+            json!({"phase": "Running", "conditions": conditions}),
+        );
+        name
+    }
+
+    /// The pod is gone, as kubelet would report it once its containers have ended.
+    pub fn end_pod(&self, name: &str) {
+        let now = json!({"gracePeriodSeconds": 0});
+        let path = kube_api::POD.path(&self.namespace, name);
+        self.kube
+            .request("DELETE", &path, "application/json", Some(&now))
+            .unwrap_or_else(|e| panic!("cannot end pod {name}: {e}"));
+    }
+
+    /// Our ownership label of the node, which both DaemonSets select on.
+    pub fn owner_label(&self, node: &str) -> Option<String> {
+        let object = self.kube.get(NODE, "", node)?;
+        object["metadata"]["labels"]["ovn.openstack.c5c3.io/chassis-owner"].as_str().map(str::to_owned)
     }
 
     pub fn agent_token(&self, namespace: &str, account: &str, pod: &Value) -> String {
@@ -453,7 +518,16 @@ impl Drop for World {
             node.agent = None;
         }
         // The lane is lent to the next test: what selects Nodes or is selected must not stay.
-        for kind in [OVN_CHASSIS, OVN_CHASSIS_NODE, JOB, kube_api::POD] {
+        for kind in [
+            OVN_CHASSIS,
+            OVN_CHASSIS_NODE,
+            JOB,
+            kube_api::POD,
+            kube_api::DAEMON_SET,
+            kube_api::OVN_CENTRAL,
+            kube_api::SECRET,
+            kube_api::CONFIG_MAP,
+        ] {
             for object in self.kube.list(kind, "", "") {
                 let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
                 let (namespace, name) = (text("namespace"), text("name"));
