@@ -11,8 +11,14 @@ mod harness;
 #[path = "process/smoke.rs"]
 mod smoke;
 
+#[path = "process/bench.rs"]
+mod bench;
+#[path = "process/gateways.rs"]
+mod gateways;
 #[path = "process/history.rs"]
 mod history;
+#[path = "process/leaving.rs"]
+mod leaving;
 #[path = "process/row02_guide.rs"]
 mod row02_guide;
 #[path = "process/row03_databases.rs"]
@@ -21,8 +27,19 @@ mod row03_databases;
 mod row04_flips;
 #[path = "process/row05_row06_failures.rs"]
 mod row05_row06_failures;
+#[path = "process/row07_crashes.rs"]
+mod row07_crashes;
+#[path = "process/row08_raft.rs"]
+mod row08_raft;
 #[path = "process/row09_invalid.rs"]
 mod row09_invalid;
-
+#[path = "process/row10_owners.rs"]
+mod row10_owners;
 #[path = "process/row11_agent_rights.rs"]
 mod row11_agent_rights;
+#[path = "process/row12_identity.rs"]
+mod row12_identity;
+#[path = "process/row14_settings.rs"]
+mod row14_settings;
+#[path = "process/row17_conditions.rs"]
+mod row17_conditions;

@@ -144,7 +144,7 @@ impl ControlPlane {
     }
 
     /// Our CRDs as the binary prints them, the minimal OVNCentral of another operator, and our roles and admission policy.
-    fn install_product(&self) {
+    pub fn install_product(&self) {
         let crds = run(Command::new(binaries::ovn_chassis()).arg("crd"), Duration::from_secs(10))
             .expect("`ovn-chassis crd` prints the CRDs");
         let file = self.folder.join("crds.yaml");
