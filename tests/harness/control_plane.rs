@@ -165,6 +165,28 @@ impl ControlPlane {
     }
 }
 
+impl ControlPlane {
+    /// The next test must meet nothing that selects its Nodes, is selected, or is counted.
+    fn remove_what_selects_nodes(&self) {
+        use kube_api::{CONFIG_MAP, DAEMON_SET, JOB, NODE, OVN_CENTRAL, OVN_CHASSIS, OVN_CHASSIS_NODE, POD, SECRET};
+        for kind in [OVN_CHASSIS, OVN_CHASSIS_NODE, JOB, POD, DAEMON_SET, OVN_CENTRAL, SECRET, CONFIG_MAP, NODE] {
+            for object in self.admin.list(kind, "", "") {
+                let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+                let (namespace, name) = (text("namespace"), text("name"));
+                if namespace == "kube-system" {
+                    continue;
+                }
+                if object["metadata"]["finalizers"].is_array() {
+                    let none = json!({"metadata": {"finalizers": null}});
+                    let _ = self.admin.try_merge(kind, &namespace, &name, "", &none);
+                }
+                let now = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
+                let _ = self.admin.request("DELETE", &kind.path(&namespace, &name), "application/json", Some(&now));
+            }
+        }
+    }
+}
+
 fn write_kubeconfig(path: &Path, url: &str, authority: &str, user: Value) {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -271,6 +293,9 @@ impl Drop for Lane {
     fn drop(&mut self) {
         // After a failed test the state of the API server is anybody's guess: the next test gets a fresh one.
         let keep = !std::thread::panicking();
+        if let Some(plane) = self.plane.as_ref().filter(|_| keep) {
+            plane.remove_what_selects_nodes();
+        }
         let mut pool = POOL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         pool.lent -= 1;
         if let Some(plane) = self.plane.take()

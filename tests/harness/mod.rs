@@ -11,6 +11,7 @@ pub mod binaries;
 pub mod central;
 pub mod control_plane;
 pub mod daemon;
+pub mod expect;
 pub mod kube_api;
 pub mod monitor;
 pub mod node;
@@ -18,6 +19,7 @@ pub mod pki;
 pub mod proxy;
 pub mod recorder;
 pub mod scratch;
+pub mod seed;
 pub mod world;
 
 use std::sync::OnceLock;

@@ -1,0 +1,63 @@
+//! What a test puts into the Northbound for the drain to find.
+use super::world::World;
+
+impl World {
+    /// A router with `ports` gateway ports, each with a Gateway_Chassis row per `(chassis, priority)`.
+    pub fn seed_gateway_ports(&self, router: &str, ports: usize, gateways: &[(&str, u32)]) {
+        let mut call: Vec<String> = ["--", "--may-exist", "lr-add", router].map(String::from).to_vec();
+        for port in 0..ports {
+            let (name, high, low) = (format!("{router}-p{port}"), port / 250, port % 250);
+            call.extend(
+                [
+                    "--",
+                    "lrp-add",
+                    router,
+                    &name,
+                    &format!("02:00:00:00:{high:02x}:{low:02x}"),
+                    &format!("10.{high}.{low}.1/24"),
+                ]
+                .map(String::from),
+            );
+            for (chassis, priority) in gateways {
+                call.extend(["--", "lrp-set-gateway-chassis", &name, chassis, &priority.to_string()].map(String::from));
+            }
+        }
+        self.central.nbctl(&call.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    /// An HA chassis group with members, and a port of `router` that uses it.
+    pub fn seed_ha_group(&self, router: &str, group: &str, members: &[(&str, u32)]) {
+        let mut call: Vec<String> = ["--", "ha-chassis-group-add", group].map(String::from).to_vec();
+        for (chassis, priority) in members {
+            call.extend(
+                ["--", "ha-chassis-group-add-chassis", group, chassis, &priority.to_string()].map(String::from),
+            );
+        }
+        self.central.nbctl(&call.iter().map(String::as_str).collect::<Vec<_>>());
+        let id = self.central.nbctl(&[
+            "--bare",
+            "--no-headings",
+            "--columns=_uuid",
+            "find",
+            "ha_chassis_group",
+            &format!("name={group}"),
+        ]);
+        let port = format!("{group}-port");
+        self.central.nbctl(&[
+            "--may-exist",
+            "lr-add",
+            router,
+            "--",
+            "lrp-add",
+            router,
+            &port,
+            "02:00:00:01:00:01",
+            "172.16.0.1/24",
+            "--",
+            "set",
+            "logical_router_port",
+            &port,
+            &format!("ha_chassis_group={}", id.trim()),
+        ]);
+    }
+}
