@@ -73,6 +73,18 @@ impl Recorder {
         self.history().into_iter().filter(|v| v.kind == kind && v.name() == name).collect()
     }
 
+    /// The first version after resourceVersion `after` that `wanted` takes: seen when the watch brings it, without asking the API server.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, kind: Kind, after: u64, wanted: impl Fn(&Value) -> bool) -> Version {
+        until(what, super::world::SOON, || {
+            let all = self.versions.lock().expect("not poisoned");
+            // Newest first: the history is long and what is waited for is at its end.
+            let recent = all.iter().rev().take_while(|v| v.kind != kind || v.resource_version() > after);
+            let found = recent.filter(|v| v.kind == kind && !v.deleted && wanted(&v.object)).last();
+            found.cloned().ok_or("not yet")
+        })
+    }
+
     /// Waits until the watch has brought what was written up to `version`: a history read too early would miss the last writes.
     pub fn catch_up(&self, kind: Kind, name: &str, version: &str) {
         let wanted: u64 = version.parse().unwrap_or(0);

@@ -1,7 +1,8 @@
 //! What a test puts into the Northbound for the drain to find.
+use super::central::Central;
 use super::world::World;
 
-impl World {
+impl Central {
     /// A router with `ports` gateway ports, each with a Gateway_Chassis row per `(chassis, priority)`.
     pub fn seed_gateway_ports(&self, router: &str, ports: usize, gateways: &[(&str, u32)]) {
         let mut call: Vec<String> = ["--", "--may-exist", "lr-add", router].map(String::from).to_vec();
@@ -22,7 +23,7 @@ impl World {
                 call.extend(["--", "lrp-set-gateway-chassis", &name, chassis, &priority.to_string()].map(String::from));
             }
         }
-        self.central.nbctl(&call.iter().map(String::as_str).collect::<Vec<_>>());
+        self.nbctl(&call.iter().map(String::as_str).collect::<Vec<_>>());
     }
 
     /// An HA chassis group with members, and a port of `router` that uses it.
@@ -33,8 +34,8 @@ impl World {
                 ["--", "ha-chassis-group-add-chassis", group, chassis, &priority.to_string()].map(String::from),
             );
         }
-        self.central.nbctl(&call.iter().map(String::as_str).collect::<Vec<_>>());
-        let id = self.central.nbctl(&[
+        self.nbctl(&call.iter().map(String::as_str).collect::<Vec<_>>());
+        let id = self.nbctl(&[
             "--bare",
             "--no-headings",
             "--columns=_uuid",
@@ -43,7 +44,7 @@ impl World {
             &format!("name={group}"),
         ]);
         let port = format!("{group}-port");
-        self.central.nbctl(&[
+        self.nbctl(&[
             "--may-exist",
             "lr-add",
             router,
@@ -59,5 +60,15 @@ impl World {
             &port,
             &format!("ha_chassis_group={}", id.trim()),
         ]);
+    }
+}
+
+impl World {
+    pub fn seed_gateway_ports(&self, router: &str, ports: usize, gateways: &[(&str, u32)]) {
+        self.central.seed_gateway_ports(router, ports, gateways);
+    }
+
+    pub fn seed_ha_group(&self, router: &str, group: &str, members: &[(&str, u32)]) {
+        self.central.seed_ha_group(router, group, members);
     }
 }

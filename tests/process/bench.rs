@@ -33,15 +33,12 @@ fn bench_label_to_evacuated() {
 
     let mut seconds = Vec::with_capacity(drains);
     for _ in 0..drains {
-        let from = world.recorder.of(OVN_CHASSIS, &world.chassis).len();
+        let version = world.chassis_object()["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
         let started = Instant::now();
         world.label("bench-a", &[(GATEWAY_LABEL, None)]);
         // The recorder's watch is a reader like any other: the moment at which it is told counts, and no polling adds to it.
-        let at = until("the evacuation", SOON, || {
-            let versions = world.recorder.of(OVN_CHASSIS, &world.chassis);
-            let shown = |o: &Value| record_in(o, "bench-a").is_some_and(|r| r["gatewayEvacuated"] == json!(true));
-            versions.iter().skip(from).find(|v| shown(&v.object)).map(|v| v.at).ok_or("not yet")
-        });
+        let shown = |o: &Value| record_in(o, "bench-a").is_some_and(|r| r["gatewayEvacuated"] == json!(true));
+        let at = world.recorder.wait_for("the evacuation", OVN_CHASSIS, version, shown).at;
         seconds.push((at - started).as_secs_f64());
         world.central.nbctl(&restore);
         world.label("bench-a", &[(GATEWAY_LABEL, Some("true"))]);
