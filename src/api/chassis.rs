@@ -55,6 +55,9 @@ pub struct OVNChassisSpec {
         .message("spec.nodeSelector must hold at least one label, for example openstack.c5c3.io/chassis: \"true\""))]
     #[x_kube(validation = Rule::new("size(self) <= 16")
         .message("spec.nodeSelector must hold at most 16 labels: label the nodes with one label of their own instead"))]
+    #[x_kube(validation = Rule::new(LABELS)
+        .message("spec.nodeSelector must hold labels as nodes carry them: a key like openstack.c5c3.io/chassis, a value of at most 63 letters, digits, '-', '_' and '.'"))]
+    #[schemars(schema_with = "label_map")]
     pub node_selector: BTreeMap<String, String>,
 
     /// Which of the chassis are gateways. Unset: none.
@@ -68,6 +71,16 @@ pub struct OVNChassisSpec {
     /// Taints that the pods tolerate, besides those that every DaemonSet tolerates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("self.all(t, !has(t.operator) || t.operator in ['', 'Equal', 'Exists'])")
+        .message("spec.tolerations[].operator must be Exists or Equal"))]
+    #[x_kube(validation = Rule::new("self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value) || t.value == '')")
+        .message("spec.tolerations[].value must be left out with operator: Exists, which tolerates every value"))]
+    #[x_kube(validation = Rule::new("self.all(t, (has(t.key) && t.key != '') || (has(t.operator) && t.operator == 'Exists'))")
+        .message("spec.tolerations[].key is needed with operator Equal; without a key set operator: Exists, which tolerates every taint"))]
+    #[x_kube(validation = Rule::new("self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])")
+        .message("spec.tolerations[].effect must be NoSchedule, PreferNoSchedule or NoExecute, or left out for all of them"))]
+    #[x_kube(validation = Rule::new("self.all(t, !has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute'))")
+        .message("spec.tolerations[].tolerationSeconds goes with effect: NoExecute only: remove it or set the effect"))]
     pub tolerations: Vec<Toleration>,
 
     /// Physical networks and the bridges that reach them (`external_ids:ovn-bridge-mappings`). Missing bridges are created.
@@ -122,6 +135,23 @@ pub struct OVNChassisSpec {
     pub deletion_policy: DeletionPolicy,
 }
 
+/// One address: the host a name, an IPv4 address or an IPv6 address in brackets, the port 1 to 65535.
+macro_rules! address {
+    () => {
+        concat!(
+            r"(ssl|tcp):([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:.]+\\]):",
+            "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])",
+        )
+    };
+}
+/// A comma-separated list of them, in one pattern: the API server reckons a split as dear as its longest list.
+const ADDRESS_LIST: &str = concat!("self.matches('^", address!(), "(,", address!(), ")*$')");
+/// Keys and values of a selector are those of labels; others would match no node, without a word.
+const LABELS: &str = concat!(
+    "self.all(k, k.matches('^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$')",
+    " && self[k].matches('^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$'))",
+);
+
 fn default_probe_interval() -> i64 {
     60_000
 }
@@ -143,12 +173,12 @@ pub struct CentralRef {
 pub struct CentralEndpoints {
     /// Northbound database, comma-separated `ssl:HOST:PORT` or `tcp:HOST:PORT` (ovsdb(7)).
     #[schemars(length(max = 1024))]
-    #[x_kube(validation = Rule::new(r"self.matches('^(ssl|tcp):([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]{1,5}(,(ssl|tcp):([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]{1,5})*$')")
+    #[x_kube(validation = Rule::new(ADDRESS_LIST)
         .message("spec.central.northbound must be a comma-separated list like ssl:192.0.2.1:6641,ssl:[2001:db8::1]:6641"))]
     pub northbound: String,
     /// Southbound database, in the same syntax. Nodes get it as `ovn-remote`.
     #[schemars(length(max = 1024))]
-    #[x_kube(validation = Rule::new(r"self.matches('^(ssl|tcp):([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]{1,5}(,(ssl|tcp):([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]{1,5})*$')")
+    #[x_kube(validation = Rule::new(ADDRESS_LIST)
         .message("spec.central.southbound must be a comma-separated list like ssl:192.0.2.1:6642,ssl:[2001:db8::1]:6642"))]
     pub southbound: String,
     /// Secret in the same namespace with `tls.crt`, `tls.key` and `ca.crt`. Needed with `ssl:`.
@@ -167,6 +197,9 @@ pub struct GatewayRole {
         .message("spec.gateway.nodeSelector must hold at least one label, for example openstack.c5c3.io/gateway: \"true\""))]
     #[x_kube(validation = Rule::new("size(self) <= 16")
         .message("spec.gateway.nodeSelector must hold at most 16 labels: label the nodes with one label of their own instead"))]
+    #[x_kube(validation = Rule::new(LABELS)
+        .message("spec.gateway.nodeSelector must hold labels as nodes carry them: a key like openstack.c5c3.io/gateway, a value of at most 63 letters, digits, '-', '_' and '.'"))]
+    #[schemars(schema_with = "label_map")]
     pub node_selector: BTreeMap<String, String>,
 }
 
@@ -207,14 +240,14 @@ impl ImageRef {
 #[serde(rename_all = "camelCase")]
 pub struct BridgeMapping {
     /// Name of the physical network, as in the Northbound's `network_name`.
-    #[schemars(length(max = 64))]
-    #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_.-]{1,64}$')")
-        .message("spec.bridgeMappings[].physicalNetwork must be 1 to 64 letters, digits, '_', '.' and '-'"))]
+    #[schemars(length(max = 256))]
+    #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$')")
+        .message("spec.bridgeMappings[].physicalNetwork must be 1 to 64 letters, digits, '_', '.' and '-', and not start with '.' or '-'"))]
     pub physical_network: String,
     /// Name of the bridge. Linux allows 15 characters; `br-int` is OVN's own.
-    #[schemars(length(max = 15))]
-    #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_.-]{1,15}$') && self != 'br-int'")
-        .message("spec.bridgeMappings[].bridge must be 1 to 15 letters, digits, '_', '.' and '-', and not br-int, which is OVN's own"))]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$') && self != 'br-int'")
+        .message("spec.bridgeMappings[].bridge must be 1 to 15 letters, digits, '_', '.' and '-', not start with '.' or '-', and not be br-int, which is OVN's own"))]
     pub bridge: String,
 }
 
@@ -265,11 +298,19 @@ pub struct UpdateStrategy {
     pub type_: UpdateStrategyType,
     /// How many nodes may be without their pods at once: a number or a percentage. Setting it rolls by stopping the old
     /// pod first; unset, the new pod takes over from the old one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    // The default is for the schema, which would ask for the field otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_string")]
     #[x_kube(validation = Rule::new("type(self) == int ? self > 0 : self.matches('^([1-9][0-9]?|100)%$')")
         .message("spec.updateStrategy.maxUnavailable must be a number above 0 or a percentage from 1% to 100%: with 0 no pod would ever be replaced"))]
     pub max_unavailable: Option<IntOrString>,
+}
+
+/// The bounds are there for the cost of the rules; the messages are the rules'.
+fn label_map(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object", "maxProperties": 64, "additionalProperties": { "type": "string", "maxLength": 256 }
+    })
 }
 
 fn int_or_string(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
