@@ -234,11 +234,11 @@ pub fn base64(bytes: &[u8]) -> String {
 
 /// A control plane that belongs to the holder alone until it is dropped.
 pub struct Lane {
-    plane: Option<Box<ControlPlane>>,
+    plane: Option<ControlPlane>,
 }
 
 struct Pool {
-    idle: Vec<Box<ControlPlane>>,
+    idle: Vec<ControlPlane>,
     lent: usize,
     started: usize,
 }
@@ -268,7 +268,7 @@ impl Lane {
                 let mut lane = Self { plane: None };
                 let plane = ControlPlane::start(&name, &[]);
                 plane.install_product();
-                lane.plane = Some(Box::new(plane));
+                lane.plane = Some(plane);
                 return lane;
             }
             pool = RETURNED.wait(pool).unwrap_or_else(std::sync::PoisonError::into_inner);

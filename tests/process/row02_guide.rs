@@ -82,7 +82,7 @@ echo "[$(kubectl get configmap controlplane-chassis-nodes -n openstack -o jsonpa
     );
     assert!(printed.trim_end().ends_with("LEAVING=true]"), "{printed}");
     assert!(printed.contains(&format!("SYSTEM_ID={id}")), "{printed}");
-    assert_eq!(world.central.chassis_names(), [id.clone()], "the registration stays while pods run");
+    assert_eq!(world.central.chassis_names(), [id.as_str()], "the registration stays while pods run");
 
     // The node's kubelet at work: the label is gone, so the daemons stop and the pods end.
     until("our label to leave the node", SOON, || world.owner_label("guide-a").map_or(Ok(()), Err));
