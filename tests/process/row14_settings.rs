@@ -215,3 +215,18 @@ fn field29_a_dns_name_in_ovn_remote_is_handed_to_the_node_as_it_is() {
     world.wait_evacuated("field29-a");
     assert!(world.central.gateway_rows().is_empty(), "the controller dialled the name too");
 }
+
+#[test]
+fn field09_an_agent_killed_alone_comes_back_and_writes_nothing() {
+    let mut world = World::ready("field09", Shape::default().without_northd(), &["field09-a"], &["field09-a"]);
+    let socket = world.node("field09-a").ovs_rundir.join("db.sock");
+    let monitor = RowMonitor::start(&socket, "Open_vSwitch", "Open_vSwitch", "external_ids");
+    let agent = world.node_mut("field09-a").agent.as_mut().unwrap();
+    agent.kill();
+    agent.start_again();
+    // It is at work again once it follows a change.
+    world.label("field09-a", &[(GATEWAY_LABEL, None)]);
+    world.wait_evacuated("field09-a");
+    let writes = monitor.changes().iter().filter(|c| c.action == "new").count();
+    assert_eq!(writes, 1, "the change that was asked for and no other");
+}
