@@ -188,9 +188,9 @@ pub fn daemon_container(
         // An old pod that is not Ready is deleted by a surging DaemonSet at once, so one slow probe must not count.
         readiness_probe: Some(Probe {
             exec: Some(exec(run("ready"))),
-            period_seconds: Some(5),
-            timeout_seconds: Some(5),
-            failure_threshold: Some(6),
+            period_seconds: Some(10),
+            timeout_seconds: Some(10),
+            failure_threshold: Some(3),
             success_threshold: Some(1),
             ..Probe::default()
         }),
