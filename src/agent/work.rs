@@ -63,7 +63,8 @@ pub async fn work(
         away_since: None,
         publish_report,
     };
-    let only_this_node = watcher::Config::default().fields(&format!("metadata.name={}", settings.node_name)).page_size(1);
+    let only_this_node =
+        watcher::Config::default().fields(&format!("metadata.name={}", settings.node_name)).page_size(1);
     tokio::select! {
         never = follow(api.clone(), only_this_node, cache.clone(), Absent::Wait) => match never {},
         never = keep_status(api, key, cache, object_changed.clone(), reports, metrics.clone()) => match never {},
@@ -86,15 +87,16 @@ struct Worker<'a> {
     fault: Option<String>,
     /// What was written last and until when the database may take to show it.
     written: Option<(DatabaseChange, Instant)>,
-    last_seen: Option<LocalDatabase>,
+    last_seen: Option<Arc<LocalDatabase>>,
     away_since: Option<Instant>,
     publish_report: watch::Sender<Option<Report>>,
 }
 
 /// What one look at the database gave.
 struct Look {
-    database: Option<LocalDatabase>,
+    database: Option<Arc<LocalDatabase>>,
     fault: String,
+    last_seen: Option<Arc<LocalDatabase>>,
 }
 
 impl Worker<'_> {
@@ -129,7 +131,8 @@ impl Worker<'_> {
         let now = Instant::now();
         let look = self.look(view, now);
         let Some(object) = self.cache.get(&self.key) else {
-            let state = if self.cache.is_synced() { "there is no OVNChassisNode for this node" } else { "not read yet" };
+            let state =
+                if self.cache.is_synced() { "there is no OVNChassisNode for this node" } else { "not read yet" };
             self.health.set("specification", Err(state.to_owned()));
             return Ok(None);
         };
@@ -148,7 +151,7 @@ impl Worker<'_> {
                 spec: &object.spec,
                 database: match &look.database {
                     Some(database) => DatabaseState::Known(database),
-                    None => DatabaseState::Away { fault: &look.fault, last: self.last_seen.as_ref() },
+                    None => DatabaseState::Away { fault: &look.fault, last: look.last_seen.as_deref() },
                 },
                 system_id_file: system_id_file.as_deref(),
                 encap_ip: &self.settings.encap_ip,
@@ -193,7 +196,7 @@ impl Worker<'_> {
     /// Reads the view and remembers when it was last there.
     fn look(&mut self, view: &View, now: Instant) -> Look {
         let (database, fault) = match view.current().map(|replica| LocalDatabase::parse(&replica)) {
-            Some(Ok(database)) => (Some(database), String::new()),
+            Some(Ok(database)) => (Some(Arc::new(database)), String::new()),
             Some(Err(error)) => (None, format!("its contents make no sense: {error}")),
             None => (None, format!("no connection to {}", self.settings.dirs.db_socket().display())),
         };
@@ -208,13 +211,16 @@ impl Worker<'_> {
                 self.health.set("database", Err(fault.clone()));
             }
         }
-        Look { database, fault }
+        Look { database, fault, last_seen: self.last_seen.clone() }
     }
 
     fn mirror_grants(&self, object: &OVNChassisNode) -> Result<(), LockError> {
         let grants = object.spec.handover.as_ref().map(|handover| handover.grants.as_slice()).unwrap_or_default();
         if self.handover.may_act()? && self.handover.mirror_grants(grants)? {
-            tracing::info!("pods that may take over: {}", if grants.is_empty() { "none".into() } else { grants.join(", ") });
+            tracing::info!(
+                "pods that may take over: {}",
+                if grants.is_empty() { "none".into() } else { grants.join(", ") }
+            );
         }
         Ok(())
     }

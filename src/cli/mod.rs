@@ -29,6 +29,7 @@ pub enum Command {
     Undrain(drain::UndrainArgs),
     /// Show every chassis node, where it is on its way and what it waits for.
     Status(drain::StatusArgs),
+    Agent(crate::agent::AgentArgs),
     /// What runs around one daemon in its container: entrypoint, pre-stop hook, readiness probe.
     Hook(crate::hook::HookArgs),
     /// Copy this binary to DIR/ovn-chassis, for containers of another image.
@@ -42,6 +43,7 @@ pub enum Command {
 /// Runs what was asked for.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Agent(args) => return Ok(crate::agent::run(args)),
         Command::Hook(args) => return Ok(crate::hook::run(args)),
         Command::Install(args) => return Ok(crate::hook::install::run(&args)),
         Command::Drain(args) => at_terminal(|client| drain::drain(client, args)),

@@ -111,11 +111,6 @@ mod tests {
         read_spec(spec, "192.0.2.9").unwrap().unwrap()
     }
 
-    fn database(pairs: &[(&str, &str)]) -> LocalDatabase {
-        let external_ids = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        LocalDatabase { external_ids, ..Default::default() }
-    }
-
     /// The database after the change, by the rules of `ovs-vsctl`.
     fn after(change: &DatabaseChange, mut database: LocalDatabase) -> LocalDatabase {
         for (key, value) in &change.expect {
@@ -131,7 +126,10 @@ mod tests {
             database.external_ids.remove(key);
         }
         for bridge in &change.bridges {
-            database.bridges.entry(bridge.name.clone()).or_insert_with(|| bridge.datapath_type.clone().unwrap_or_default());
+            database
+                .bridges
+                .entry(bridge.name.clone())
+                .or_insert_with(|| bridge.datapath_type.clone().unwrap_or_default());
         }
         database
     }
@@ -156,7 +154,13 @@ mod tests {
         let mut spec = spec();
         spec.bridge_mappings[0].physical_network = "other".into();
         let change = plan_change(&wanted(&spec), &applied());
-        assert_eq!(change, DatabaseChange { set: [("ovn-bridge-mappings".to_owned(), "other:br-ex".to_owned())].into(), ..Default::default() });
+        assert_eq!(
+            change,
+            DatabaseChange {
+                set: [("ovn-bridge-mappings".to_owned(), "other:br-ex".to_owned())].into(),
+                ..Default::default()
+            }
+        );
     }
 
     #[test]
@@ -218,7 +222,10 @@ mod tests {
         let mut database = applied();
         database.bridges.insert("br-int".into(), "netdev".into());
         let wanted_netdev = wanted(&netdev);
-        assert_eq!(find_wrong_datapaths(&wanted_netdev, &database), ["br-ex has datapath_type \"\", expected \"netdev\""]);
+        assert_eq!(
+            find_wrong_datapaths(&wanted_netdev, &database),
+            ["br-ex has datapath_type \"\", expected \"netdev\""]
+        );
         assert!(plan_change(&wanted_netdev, &database).bridges.is_empty());
         assert!(find_wrong_datapaths(&wanted(&spec()), &database).is_empty());
     }

@@ -36,13 +36,25 @@ mod tests {
     #[case::empty_off(Some(""), false, Some(""))]
     #[case::alone_off(Some("enable-chassis-as-gw"), false, None)]
     #[case::alone_on(Some("enable-chassis-as-gw"), true, Some("enable-chassis-as-gw"))]
-    #[case::appended(Some("availability-zones=az-1:az-2"), true, Some("availability-zones=az-1:az-2,enable-chassis-as-gw"))]
+    #[case::appended(
+        Some("availability-zones=az-1:az-2"),
+        true,
+        Some("availability-zones=az-1:az-2,enable-chassis-as-gw")
+    )]
     #[case::first(Some("enable-chassis-as-gw,card-serial-number=X1"), false, Some("card-serial-number=X1"))]
     #[case::middle(Some("b,enable-chassis-as-gw,a"), false, Some("b,a"))]
     #[case::twice(Some("enable-chassis-as-gw,a,enable-chassis-as-gw"), false, Some("a"))]
     #[case::blanks_of_others_stay(Some(" a , enable-chassis-as-gw ,  b"), false, Some(" a ,  b"))]
-    #[case::a_longer_word_is_another_token(Some("enable-chassis-as-gw-extra"), false, Some("enable-chassis-as-gw-extra"))]
-    #[case::a_longer_word_does_not_count(Some("not-enable-chassis-as-gw"), true, Some("not-enable-chassis-as-gw,enable-chassis-as-gw"))]
+    #[case::a_longer_word_is_another_token(
+        Some("enable-chassis-as-gw-extra"),
+        false,
+        Some("enable-chassis-as-gw-extra")
+    )]
+    #[case::a_longer_word_does_not_count(
+        Some("not-enable-chassis-as-gw"),
+        true,
+        Some("not-enable-chassis-as-gw,enable-chassis-as-gw")
+    )]
     #[case::trailing_comma(Some("a,"), true, Some("a,enable-chassis-as-gw"))]
     fn case_26_only_our_token_changes(#[case] before: Option<&str>, #[case] wanted: bool, #[case] after: Option<&str>) {
         assert_eq!(with_gateway(before, wanted).as_deref(), after);

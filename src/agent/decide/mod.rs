@@ -100,7 +100,8 @@ pub struct Decision {
 pub fn decide(inputs: &Inputs<'_>) -> Decision {
     let verdict = judge_settings(inputs);
     let settled = inputs.memory.settled.as_ref();
-    let is_repair = !verdict.change.is_empty() && settled.is_some_and(|settled| settled.hash == inputs.spec.config_hash);
+    let is_repair =
+        !verdict.change.is_empty() && settled.is_some_and(|settled| settled.hash == inputs.spec.config_hash);
     let applied = match (verdict.condition.status, inputs.database) {
         (true, _) => Some(Settled { hash: inputs.spec.config_hash.clone(), generation: inputs.generation }),
         // What was complete when the database went away is not undone by its absence.
@@ -160,7 +161,12 @@ fn judge_settings(inputs: &Inputs<'_>) -> Verdict {
     let database = match inputs.database {
         DatabaseState::Known(database) => database,
         DatabaseState::Away { fault, .. } => {
-            return verdict(nothing(), false, reason::DATABASE_AWAY, format!("the local database does not answer: {fault}"));
+            return verdict(
+                nothing(),
+                false,
+                reason::DATABASE_AWAY,
+                format!("the local database does not answer: {fault}"),
+            );
         }
     };
     let wanted = match read_spec(inputs.spec, inputs.encap_ip) {
@@ -223,7 +229,8 @@ fn judge_ovs(inputs: &Inputs<'_>) -> ConditionSpec {
         return condition(false, reason::NOT_ANSWERING, format!("ovs-vswitchd does not answer: {fault}"));
     }
     if database.flow_restore_wait {
-        let message = "other_config:flow-restore-wait is set: ovs-vswitchd forwards what the kernel knows and learns nothing new";
+        let message =
+            "other_config:flow-restore-wait is set: ovs-vswitchd forwards what the kernel knows and learns nothing new";
         return condition(false, reason::FLOW_RESTORE_WAIT, message.to_owned());
     }
     let version = database.ovs_version.as_deref().unwrap_or("of an unknown version");
@@ -245,9 +252,11 @@ fn judge_controller(probes: &Probes) -> ConditionSpec {
         Ok(status) if status == "connected" => {
             condition(true, reason::CONNECTED, "ovn-controller is connected to the Southbound database".to_owned())
         }
-        Ok(status) => {
-            condition(false, reason::NOT_CONNECTED, format!("ovn-controller says about the Southbound database: {status}"))
-        }
+        Ok(status) => condition(
+            false,
+            reason::NOT_CONNECTED,
+            format!("ovn-controller says about the Southbound database: {status}"),
+        ),
         Err(fault) => condition(false, reason::NOT_ANSWERING, format!("ovn-controller does not answer: {fault}")),
     }
 }

@@ -176,7 +176,10 @@ fn drift_is_a_repair_and_is_told_until_the_settings_change() {
     let decision = case.decide();
     let applied = condition(&decision, "Applied");
     assert!(applied.status);
-    assert_eq!((applied.reason, applied.message.as_str()), (reason::DRIFT_REPAIRED, "changed on the node and set back 1 times, last: ovn-remote"));
+    assert_eq!(
+        (applied.reason, applied.message.as_str()),
+        (reason::DRIFT_REPAIRED, "changed on the node and set back 1 times, last: ovn-remote")
+    );
     case.spec.config_hash = "h2".into();
     case.memory = case.memory.after(&case.decide(), false);
     assert_eq!(condition(&case.decide(), "Applied").reason, reason::APPLIED);
@@ -202,7 +205,11 @@ fn case_29_a_dns_name_is_refused_with_field_found_and_expected_and_nothing_is_wr
     assert!(decision.change.is_empty());
     let applied = condition(&decision, "Applied");
     assert_eq!(applied.reason, reason::INVALID_SETTINGS);
-    assert!(applied.message.starts_with("spec.ovnRemote: found \"ssl:sb.example.org:6642\", expected ssl:IP:PORT"), "{}", applied.message);
+    assert!(
+        applied.message.starts_with("spec.ovnRemote: found \"ssl:sb.example.org:6642\", expected ssl:IP:PORT"),
+        "{}",
+        applied.message
+    );
 }
 
 #[test]

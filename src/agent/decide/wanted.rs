@@ -113,7 +113,8 @@ fn check_mappings(spec: &OVNChassisNodeSpec) -> Result<Option<String>, InvalidSe
             return Err(InvalidSetting {
                 field: "spec.bridgeMappings[].bridge",
                 found: mapping.bridge.clone(),
-                expected: "1 to 15 letters, digits, '_', '.' and '-', not beginning with '-', and not br-int".to_owned(),
+                expected: "1 to 15 letters, digits, '_', '.' and '-', not beginning with '-', and not br-int"
+                    .to_owned(),
             });
         }
         if !networks.insert(&mapping.physical_network) {
@@ -156,9 +157,11 @@ mod tests {
 
     #[test]
     fn exactly_our_keys_are_wanted() {
-        let spec = OVNChassisNodeSpec { bridge_mappings: vec![mapping("ext", "br-ex"), mapping("vlan", "br-vlan")], ..spec() };
+        let spec =
+            OVNChassisNodeSpec { bridge_mappings: vec![mapping("ext", "br-ex"), mapping("vlan", "br-vlan")], ..spec() };
         let wanted = read_spec(&spec, "192.0.2.9").unwrap().unwrap();
-        let pairs: Vec<(&str, &str)> = wanted.keys.iter().map(|(key, value)| (*key, value.as_deref().unwrap())).collect();
+        let pairs: Vec<(&str, &str)> =
+            wanted.keys.iter().map(|(key, value)| (*key, value.as_deref().unwrap())).collect();
         assert_eq!(
             pairs,
             [
@@ -195,7 +198,8 @@ mod tests {
     #[case::case_29_a_dns_name_among_addresses("ssl:192.0.2.1:6642,tcp:sb:6642", "sb is a DNS name")]
     #[case::mistyped("ssl:192.0.2.1:66420", "ssl:IP:PORT")]
     fn a_remote_that_cannot_work_is_refused_with_the_reason(#[case] remote: &str, #[case] says: &str) {
-        let error = read_spec(&OVNChassisNodeSpec { ovn_remote: Some(remote.into()), ..spec() }, "192.0.2.9").unwrap_err();
+        let error =
+            read_spec(&OVNChassisNodeSpec { ovn_remote: Some(remote.into()), ..spec() }, "192.0.2.9").unwrap_err();
         assert_eq!((error.field, error.found.as_str()), ("spec.ovnRemote", remote));
         assert!(error.to_string().contains(says), "{error}");
     }
@@ -205,7 +209,9 @@ mod tests {
     #[case::three("192.0.2.1:6642,ssl:192.0.2.2:6642,ssl:192.0.2.3:6642")]
     fn addresses_pass_as_they_are(#[case] remote: &str) {
         let remote = format!("ssl:{remote}");
-        let wanted = read_spec(&OVNChassisNodeSpec { ovn_remote: Some(remote.clone()), ..spec() }, "192.0.2.9").unwrap().unwrap();
+        let wanted = read_spec(&OVNChassisNodeSpec { ovn_remote: Some(remote.clone()), ..spec() }, "192.0.2.9")
+            .unwrap()
+            .unwrap();
         assert_eq!(wanted.keys.get("ovn-remote"), Some(&Some(remote)));
     }
 
@@ -232,7 +238,8 @@ mod tests {
 
     #[test]
     fn bad_ids_and_intervals_are_refused() {
-        let error = read_spec(&OVNChassisNodeSpec { system_id: Some("a b".into()), ..spec() }, "192.0.2.9").unwrap_err();
+        let error =
+            read_spec(&OVNChassisNodeSpec { system_id: Some("a b".into()), ..spec() }, "192.0.2.9").unwrap_err();
         assert_eq!(error.field, "spec.systemID");
         let error = read_spec(&OVNChassisNodeSpec { remote_probe_interval_ms: -1, ..spec() }, "192.0.2.9").unwrap_err();
         assert_eq!(error.to_string(), "spec.remoteProbeIntervalMs: found \"-1\", expected 0 (no probes) to 2147483647");
