@@ -28,10 +28,12 @@ bench: packages controlplane ## the drain against the same by the OVN tools, in 
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(. $(LAB)/settings && echo $$LAB_BIN)}" cargo test --locked --release --test bench -- --nocapture
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(. $(LAB)/settings && echo $$LAB_BIN)}" cargo test --locked --release --test process bench_ -- --ignored --nocapture
 
-lint: ## formatting, clippy as errors, shell scripts, golden files
+lint: ## formatting, clippy as errors, shell scripts, golden files, licences and duplicates of dependencies
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 	shellcheck -x -P . $$(git grep -lE '^#!.*(bash|/sh)' -- hooks tests .ci) $(LAB)/settings
+	cargo test --locked --quiet --test layers --test golden
+	tests/dependencies
 
 packages: ## installs what this machine lacks
 	@$(LAB)/install-packages
