@@ -132,7 +132,7 @@ pub enum ClientError {
     Lost { database: String, endpoint: String, fault: Arc<Fault> },
     /// The server said no: nothing was done.
     #[error("{database} at {endpoint}: {source}")]
-    Refused { database: String, endpoint: String, source: TransactError },
+    Refused { database: String, endpoint: String, source: Box<TransactError> },
     #[error("{database}: a request of {length} bytes is longer than the limit of {limit}")]
     TooLong { database: String, length: usize, limit: usize },
     #[error("{database}: more than {most} monitors on one connection")]
@@ -157,7 +157,7 @@ impl ClientError {
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Deadline { .. } | Self::Lost { .. } => true,
-            Self::Refused { source, .. } => matches!(source, TransactError::Malformed { .. }),
+            Self::Refused { source, .. } => matches!(**source, TransactError::Malformed { .. }),
             _ => false,
         }
     }
@@ -308,7 +308,11 @@ impl Client {
             Ok(result) => check_results(operations, result),
             Err(error) => Err(TransactError::Request(error)),
         };
-        outcomes.map_err(|source| ClientError::Refused { database: self.database.clone(), endpoint, source })
+        outcomes.map_err(|source| ClientError::Refused {
+            database: self.database.clone(),
+            endpoint,
+            source: Box::new(source),
+        })
     }
 
     async fn call(&self, method: &'static str, params: Value, deadline: Duration) -> Result<Answered, ClientError> {

@@ -76,7 +76,7 @@ pub(super) async fn run(settings: Settings, commands: mpsc::Receiver<Command>, s
             if driver.settings.endpoints.len() > 1 {
                 continue;
             }
-        } else if attempt % driver.settings.endpoints.len() != 0 {
+        } else if !attempt.is_multiple_of(driver.settings.endpoints.len()) {
             continue;
         }
         let mut pause = backoff(&driver.settings, failed_rounds);

@@ -108,10 +108,8 @@ async fn replies_that_do_not_match_their_request_are_no_success() {
         let plan = select();
         let (_talk, outcome) = tokio::join!(answering, client.transact(&plan, PATIENCE));
         let error = outcome.unwrap_err();
-        assert!(
-            matches!(error, ClientError::Refused { source: TransactError::Malformed { .. }, .. }),
-            "{reply}: {error}"
-        );
+        let malformed = |source: &TransactError| matches!(source, TransactError::Malformed { .. });
+        assert!(matches!(&error, ClientError::Refused { source, .. } if malformed(source)), "{reply}: {error}");
         assert!(error.is_outcome_unknown() && !error.is_retryable());
     }
 }
