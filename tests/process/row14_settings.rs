@@ -230,3 +230,45 @@ fn field09_an_agent_killed_alone_comes_back_and_writes_nothing() {
     let writes = monitor.changes().iter().filter(|c| c.action == "new").count();
     assert_eq!(writes, 1, "the change that was asked for and no other");
 }
+
+#[test]
+fn an_agent_applies_what_its_object_asks_for_and_reports_it_without_a_controller_about() {
+    let mut world = World::new("agent-alone", Shape::default().without_northd());
+    let chassis: ovn_chassis::api::OVNChassis = serde_json::from_value(world.create_chassis(json!({}))).unwrap();
+    let account = ovn_chassis::controller::objects::access::agent_service_account(&chassis);
+    let binding = ovn_chassis::controller::objects::access::agent_role_binding(&chassis);
+    world.kube.create(kube_api::SERVICE_ACCOUNT, &world.namespace, serde_json::to_value(account).unwrap());
+    let bindings = kube_api::Kind {
+        api_version: "rbac.authorization.k8s.io/v1",
+        kind: "RoleBinding",
+        plural: "rolebindings",
+        namespaced: true,
+    };
+    world.kube.create(bindings, &world.namespace, serde_json::to_value(binding).unwrap());
+    world.add_node("alone-a", true, false);
+    let remote = world.central.southbound.addresses();
+    let spec = json!({"chassisName": world.chassis, "nodeName": "alone-a", "systemID": "alone-id", "gateway": true, "ovnRemote": remote, "configHash": "0123456789abcdef", "remoteProbeIntervalMs": 7000});
+    world.kube.create(
+        kube_api::OVN_CHASSIS_NODE,
+        &world.namespace,
+        json!({"metadata": {"name": "alone-a"}, "spec": spec}),
+    );
+    world.start_agent("alone-a");
+    until("the agent's report", SOON, || {
+        let object = world.chassis_node("alone-a").unwrap();
+        let status = &object["status"];
+        if status["appliedHash"] == "0123456789abcdef"
+            && status["observedGeneration"] == object["metadata"]["generation"]
+        {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
+    });
+    let ids = external_ids(&world, "alone-a");
+    assert_eq!(
+        (&ids["system-id"], &ids["ovn-remote"], &ids["ovn-remote-probe-interval"]),
+        (&json!("alone-id"), &json!(remote), &json!("7000"))
+    );
+    assert_eq!(ids["ovn-cms-options"], "enable-chassis-as-gw");
+}
