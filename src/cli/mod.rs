@@ -30,6 +30,8 @@ pub enum Command {
     /// Show every chassis node, where it is on its way and what it waits for.
     Status(drain::StatusArgs),
     Agent(crate::agent::AgentArgs),
+    /// Turn node labels into settings, evacuate, deregister and keep status: runs on the control plane.
+    Controller(crate::controller::ControllerArgs),
     /// What runs around one daemon in its container: entrypoint, pre-stop hook, readiness probe.
     Hook(crate::hook::HookArgs),
     /// Copy this binary to DIR/ovn-chassis, for containers of another image.
@@ -46,6 +48,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Agent(args) => return Ok(crate::agent::run(args)),
         Command::Hook(args) => return Ok(crate::hook::run(args)),
         Command::Install(args) => return Ok(crate::hook::install::run(&args)),
+        Command::Controller(args) => control(args),
         Command::Drain(args) => at_terminal(|client| drain::drain(client, args)),
         Command::Undrain(args) => at_terminal(|client| drain::undrain(client, args)),
         Command::Status(args) => at_terminal(|client| drain::status(client, args)),
@@ -53,6 +56,15 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Say(args) => say::print(&args, &mut std::io::stdout().lock()),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// Runs the controller until it is told to stop.
+fn control(args: crate::controller::ControllerArgs) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    Ok(runtime.block_on(crate::controller::run(args))?)
 }
 
 /// Runs a person's command against the cluster that kubectl would use.

@@ -36,7 +36,7 @@ where
 }
 
 /// Feeds a cache from any stream of watch events.
-pub async fn feed<K: Resource>(
+async fn feed<K: Resource>(
     kind: String,
     events: impl Stream<Item = watcher::Result<Event<K>>>,
     cache: Cache<K>,

@@ -72,7 +72,7 @@ pub fn selector_labels(chassis: &OVNChassis, component: &str) -> BTreeMap<String
 }
 
 /// Name, namespace, labels and owner: deleting the OVNChassis takes the object along.
-fn metadata(chassis: &OVNChassis, name: String, component: &str) -> ObjectMeta {
+pub fn metadata(chassis: &OVNChassis, name: String, component: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         namespace: chassis.namespace(),

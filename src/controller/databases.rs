@@ -1,0 +1,268 @@
+//! Clients of the central databases: one long-lived pair for each central, shared by all OVNChassis that use it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::decide::central::Central;
+use super::decide::view::DatabaseState;
+use super::wake::{Key, Wake};
+use crate::model::ids::SystemId;
+use crate::model::names::ChassisRef;
+use crate::ovn::northbound::{self, NorthboundError};
+use crate::ovn::southbound::{self, SouthboundError};
+use crate::ovsdb::{Client, Endpoints, Fault, ServerNames, Settings, Status, TlsMaterial, TlsSource, View};
+
+/// One database.
+pub struct Database {
+    pub client: Client,
+    view: watch::Receiver<Option<View>>,
+    _tasks: Arc<tokio::task::JoinSet<()>>,
+}
+
+impl Database {
+    fn connect(
+        endpoints: Endpoints,
+        name: &'static str,
+        tls: watch::Receiver<Option<TlsMaterial>>,
+        names: ServerNames,
+        tables: BTreeMap<String, crate::ovsdb::Followed>,
+        changed: impl Fn(Option<&crate::ovsdb::Replica>) + Send + 'static,
+    ) -> Self {
+        let settings = Settings::new(endpoints, name).with_tls(TlsSource::Held(tls), names);
+        let client = Client::spawn(settings);
+        let (publish, view) = watch::channel(None);
+        let mut tasks = tokio::task::JoinSet::new();
+        let followed = client.clone();
+        tasks.spawn(async move {
+            let mut view = match followed.follow(tables).await {
+                Ok(view) => view,
+                Err(error) => {
+                    tracing::error!(database = name, %error, "cannot be followed");
+                    return;
+                }
+            };
+            publish.send_replace(Some(view.clone()));
+            let mut status = followed.status();
+            loop {
+                changed(view.current().as_deref());
+                tokio::select! {
+                    more = view.changed() => if !more { return },
+                    more = status.changed() => if more.is_err() { return },
+                }
+            }
+        });
+        Self { client, view, _tasks: Arc::new(tasks) }
+    }
+
+    /// What is followed of it; None while that is not current.
+    pub fn replica(&self) -> Option<Arc<crate::ovsdb::Replica>> {
+        self.view.borrow().as_ref().and_then(View::current)
+    }
+
+    /// What its state says about starting work.
+    pub fn state(&self) -> DatabaseState {
+        match &*self.client.status().borrow() {
+            Status::Connected { synced: true, .. } => DatabaseState::Synced,
+            Status::Connected { .. } => DatabaseState::Unknown,
+            Status::Away { endpoint, fault } => match &**fault {
+                Fault::NotYet => DatabaseState::Unknown,
+                Fault::Unfit(unfit) => DatabaseState::Unfit(format!("{endpoint}: {unfit}")),
+                other => DatabaseState::OutOfReach(format!("{endpoint}: {other}")),
+            },
+        }
+    }
+}
+
+/// The pair of one central.
+pub struct Link {
+    pub northbound: Database,
+    pub southbound: Database,
+    tls: watch::Sender<Option<TlsMaterial>>,
+    endpoints: (Endpoints, Endpoints),
+}
+
+/// Names a central: an OVNCentral, or an OVNChassis that has the addresses itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CentralKey {
+    pub namespace: String,
+    pub name: String,
+    pub inline: bool,
+}
+
+/// All links.
+#[derive(Clone)]
+pub struct Databases {
+    links: Arc<Mutex<BTreeMap<CentralKey, Arc<Link>>>>,
+    users: Arc<Mutex<BTreeMap<ChassisRef, CentralKey>>>,
+    names: ServerNames,
+    wake: Wake,
+}
+
+impl Databases {
+    pub fn new(names: ServerNames, wake: Wake) -> Self {
+        Self { links: Arc::default(), users: Arc::default(), names, wake }
+    }
+
+    fn links(&self) -> MutexGuard<'_, BTreeMap<CentralKey, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn users(&self) -> MutexGuard<'_, BTreeMap<ChassisRef, CentralKey>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link that an OVNChassis uses now.
+    pub fn link(&self, chassis: &ChassisRef) -> Option<Arc<Link>> {
+        let key = self.users().get(chassis).cloned()?;
+        self.links().get(&key).cloned()
+    }
+
+    /// Lets an OVNChassis use a central: connects, or hands rotated certificates on.
+    pub fn use_central(&self, chassis: &ChassisRef, key: &CentralKey, central: &Central, tls: Option<TlsMaterial>) {
+        self.users().insert(chassis.clone(), key.clone());
+        let endpoints = (central.northbound.clone(), central.southbound.clone());
+        let mut links = self.links();
+        if let Some(link) = links.get(key).filter(|l| l.endpoints == endpoints) {
+            // The next connection uses it; the one that stands stays.
+            link.tls.send_if_modified(|old| {
+                let differs = *old != tls;
+                *old = tls;
+                differs
+            });
+            return;
+        }
+        let (sender, receiver) = watch::channel(tls);
+        let northbound = Database::connect(
+            endpoints.0.clone(),
+            "OVN_Northbound",
+            receiver.clone(),
+            self.names,
+            northbound::followed(),
+            self.wakes_northbound(key.clone()),
+        );
+        let southbound = Database::connect(
+            endpoints.1.clone(),
+            "OVN_Southbound",
+            receiver,
+            self.names,
+            southbound::followed(),
+            self.wakes_southbound(key.clone()),
+        );
+        links.insert(key.clone(), Arc::new(Link { northbound, southbound, tls: sender, endpoints }));
+    }
+
+    /// An OVNChassis is gone: its link goes with its last user.
+    pub fn forget(&self, chassis: &ChassisRef) {
+        let mut users = self.users();
+        let Some(key) = users.remove(chassis) else { return };
+        if !users.values().any(|k| *k == key) {
+            drop(users);
+            self.links().remove(&key);
+        }
+    }
+
+    fn chassis_of(&self, key: &CentralKey) -> Vec<ChassisRef> {
+        self.users().iter().filter(|(_, k)| *k == key).map(|(c, _)| c.clone()).collect()
+    }
+
+    fn wakes_northbound(&self, key: CentralKey) -> impl Fn(Option<&crate::ovsdb::Replica>) + Send + 'static {
+        let this = self.clone();
+        move |_| this.wake_nodes(&key)
+    }
+
+    fn wakes_southbound(&self, key: CentralKey) -> impl Fn(Option<&crate::ovsdb::Replica>) + Send + 'static {
+        let this = self.clone();
+        move |_| {
+            this.wake_nodes(&key);
+            for chassis in this.chassis_of(&key) {
+                this.wake.wake_existing(&Key::Chassis(chassis));
+            }
+        }
+    }
+
+    fn wake_nodes(&self, key: &CentralKey) {
+        let users = self.chassis_of(key);
+        self.wake.wake_where(|k| matches!(k, Key::Node(chassis, _) if users.contains(chassis)));
+    }
+}
+
+/// One attempt must not take a Job's whole time.
+pub const ATTEMPT: Duration = Duration::from_secs(10);
+
+/// Why database work did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    #[error("the databases' addresses are not known")]
+    NoCentral,
+    #[error(transparent)]
+    Northbound(#[from] NorthboundError),
+    #[error(transparent)]
+    Southbound(#[from] SouthboundError),
+}
+
+impl DatabaseError {
+    /// No later try can succeed: what answers does not speak as it should, or is not what should be asked.
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Northbound(NorthboundError::Row { .. } | NorthboundError::Reply { .. })
+                | Self::Southbound(
+                    SouthboundError::Row { .. } | SouthboundError::Reply { .. } | SouthboundError::Relay { .. }
+                )
+        )
+    }
+}
+
+/// What an evacuation did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evacuation {
+    pub rows: u64,
+    /// Ports that have no gateway left.
+    pub left_without: Vec<String>,
+}
+
+/// Takes all rows of a chassis out of the Northbound, which confirms it.
+pub async fn evacuate(
+    link: &Link,
+    id: &SystemId,
+    guarded: bool,
+    attempt: Duration,
+) -> Result<Evacuation, DatabaseError> {
+    let client = &link.northbound.client;
+    let view = northbound::fetch_gateway_view(client, id, attempt).await?;
+    let left_without = view.ports_without_other().iter().map(|p| p.name.clone()).collect();
+    // Only where the decision relied on other candidates must they still be there.
+    let guards = if guarded { view.candidate_guards() } else { Vec::new() };
+    let done = northbound::commit_evacuation(client, id, &guards, attempt).await?;
+    Ok(Evacuation { rows: done.rows(), left_without })
+}
+
+/// Ports that have no other gateway than this chassis.
+pub async fn fetch_sole_ports(link: &Link, id: &SystemId) -> Result<Vec<String>, DatabaseError> {
+    let view = northbound::fetch_gateway_view(&link.northbound.client, id, ATTEMPT).await?;
+    Ok(view.ports_without_other().iter().map(|p| p.name.clone()).collect())
+}
+
+/// Deletes all rows of a chassis from the Southbound, which confirms it.
+pub async fn deregister(link: &Link, id: &SystemId, attempt: Duration) -> Result<u64, DatabaseError> {
+    let done = southbound::commit_chassis_del(&link.southbound.client, id, attempt).await?;
+    Ok(done.chassis + done.private + done.encaps)
+}
+
+/// Rows of the Northbound that name a chassis; None without a current view.
+pub fn rows_naming(link: &Link, id: &SystemId) -> Option<usize> {
+    let replica = link.northbound.replica()?;
+    let named = |table: &str| {
+        replica.table(table).values().filter(|row| row.text("chassis_name").is_ok_and(|n| n == id.as_str())).count()
+    };
+    Some(named("Gateway_Chassis") + named("HA_Chassis"))
+}
+
+/// Gateway ports that sit on a chassis; None without a current view.
+pub fn bindings(link: &Link, id: &SystemId) -> Option<usize> {
+    let replica = link.southbound.replica()?;
+    southbound::Bindings::in_replica(&replica, id).ok().map(|b| b.count())
+}

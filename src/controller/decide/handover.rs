@@ -1,0 +1,136 @@
+//! Which standby pods may take over: one node at a time, the next after the one before is healthy again.
+//!
+//! Kubernetes counts a node as rolled as soon as its new pod is Ready and never looks at what happens after it took over.
+//! So a standby turns Ready only with a grant from here; a broken image or node stops the roll where it is.
+
+use std::collections::BTreeMap;
+
+use super::view::PodView;
+use crate::model::ids::NodeName;
+
+/// One node of an OVNChassis.
+#[derive(Clone, Debug)]
+pub struct RollingNode {
+    pub node: NodeName,
+    pub pods: Vec<PodView>,
+    /// The agent says that the datapath is up and ovn-controller is connected.
+    pub reports_health: bool,
+    /// Grants that its object carries now.
+    pub granted: Vec<String>,
+}
+
+impl RollingNode {
+    fn before<'a>(&'a self, pod: &'a PodView) -> impl Iterator<Item = &'a PodView> {
+        self.pods.iter().filter(move |o| o.component == pod.component && (o.created, &o.uid) < (pod.created, &pod.uid))
+    }
+
+    /// Pods that wait behind an older one.
+    fn standbys(&self) -> Vec<String> {
+        self.pods
+            .iter()
+            .filter(|p| !p.ending && !p.ready && self.before(p).next().is_some())
+            .map(|p| p.uid.clone())
+            .collect()
+    }
+
+    /// Every pod that is left runs, and the agent says so too.
+    fn is_settled(&self) -> bool {
+        self.reports_health && self.pods.iter().all(|p| p.ready && !p.ending) && self.one_of_each()
+    }
+
+    fn one_of_each(&self) -> bool {
+        let mut number: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in &self.pods {
+            *number.entry(&pod.component).or_default() += 1;
+        }
+        number.values().all(|n| *n == 1)
+    }
+}
+
+/// Grants for each node that is to have some.
+pub fn grants(nodes: &[RollingNode]) -> BTreeMap<NodeName, Vec<String>> {
+    let mut grants = BTreeMap::new();
+    for node in nodes.iter().filter(|n| !n.granted.is_empty() && !n.is_settled()) {
+        // Its turn goes on: what is granted stays as long as the pod is there, and standbys of the other set join.
+        let mut uids: Vec<_> =
+            node.granted.iter().filter(|uid| node.pods.iter().any(|p| p.uid == **uid)).cloned().collect();
+        uids.extend(node.standbys().into_iter().filter(|uid| !node.granted.contains(uid)));
+        uids.truncate(8);
+        if uids.is_empty() {
+            // The pod that had the grant is gone and the node is not healthy: keep the turn, so that no other begins.
+            uids = node.granted.clone();
+        }
+        grants.insert(node.node.clone(), uids);
+    }
+    if grants.is_empty()
+        && let Some((node, mut uids)) =
+            nodes.iter().map(|n| (n, n.standbys())).find(|(_, standbys)| !standbys.is_empty())
+    {
+        uids.truncate(8);
+        grants.insert(node.node.clone(), uids);
+    }
+    grants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::jiff::Timestamp;
+
+    fn pod(uid: &str, component: &str, ready: bool, at: i64) -> PodView {
+        PodView {
+            name: uid.into(),
+            uid: uid.into(),
+            component: component.into(),
+            ready,
+            ending: false,
+            created: Some(Timestamp::new(at, 0).unwrap()),
+            revision: String::new(),
+        }
+    }
+
+    fn node(name: &str, pods: Vec<PodView>, granted: &[&str]) -> RollingNode {
+        RollingNode {
+            node: name.into(),
+            pods,
+            reports_health: true,
+            granted: granted.iter().map(|g| (*g).to_owned()).collect(),
+        }
+    }
+
+    fn rolling(name: &str, granted: &[&str]) -> RollingNode {
+        let uid = |kind: &str| format!("{name}-{kind}");
+        node(name, vec![pod(&uid("old"), "ovs", true, 1), pod(&uid("new"), "ovs", false, 2)], granted)
+    }
+
+    fn of(nodes: &[RollingNode]) -> Vec<(String, Vec<String>)> {
+        grants(nodes).into_iter().map(|(n, g)| (n.to_string(), g)).collect()
+    }
+
+    #[test]
+    fn one_node_at_a_time_gets_its_standby_granted() {
+        let nodes = [rolling("a", &[]), rolling("b", &[])];
+        assert_eq!(of(&nodes), [("a".into(), vec!["a-new".into()])]);
+    }
+
+    #[test]
+    fn the_next_waits_until_the_one_before_is_healthy_again() {
+        let mut first = node("a", vec![pod("a-new", "ovs", true, 2)], &["a-new"]);
+        first.reports_health = false;
+        let waiting = [first.clone(), rolling("b", &[])];
+        assert_eq!(of(&waiting), [("a".into(), vec!["a-new".into()])]);
+        first.reports_health = true;
+        assert_eq!(of(&[first, rolling("b", &[])]), [("b".into(), vec!["b-new".into()])]);
+    }
+
+    #[test]
+    fn a_first_pod_needs_no_grant() {
+        assert!(of(&[node("a", vec![pod("p", "ovs", false, 1)], &[])]).is_empty());
+    }
+
+    #[test]
+    fn a_granted_pod_that_vanished_from_a_sick_node_keeps_the_others_waiting() {
+        let sick = node("a", vec![pod("a-old", "ovs", false, 1)], &["a-new"]);
+        assert_eq!(of(&[sick, rolling("b", &[])]), [("a".into(), vec!["a-new".into()])]);
+    }
+}

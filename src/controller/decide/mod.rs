@@ -1,0 +1,32 @@
+//! Decides, and nothing else: no clock, no client, no environment. What was observed goes in, a plan comes out.
+//!
+//! | file | decides |
+//! | --- | --- |
+//! | [`owner`] | whose a node is |
+//! | [`identity`] | under which id it registers |
+//! | [`order`] | about one node: which of the others has the word |
+//! | [`wanted`] | what the node is to be |
+//! | [`gateway`] | how gateway duties go away |
+//! | [`leaving`] | how a node is deregistered and forgotten |
+//! | [`status`] | conditions of the OVNChassis |
+//! | [`handover`] | which standby pods may take over |
+//! | [`central`] | where the databases are |
+
+pub mod central;
+pub mod gateway;
+pub mod handover;
+pub mod identity;
+pub mod leaving;
+pub mod order;
+pub mod owner;
+pub mod plan;
+pub mod reason;
+pub mod standing;
+pub mod status;
+pub mod view;
+pub mod wanted;
+
+pub use order::decide;
+pub use plan::{Entry, JobChange, Plan, Step};
+pub use reason::Reason;
+pub use view::NodeView;

@@ -1,0 +1,204 @@
+//! One node: who has the word, in the order that keeps it safe.
+//!
+//! Marks on the Node and the specification of its OVNChassisNode first; then gateway duties; then leaving. Evacuation
+//! and deregistration are plans of separate passes, so that a crash between them loses nothing.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::identity::{Identity, identity};
+use super::plan::{Entry, Plan, Step};
+use super::reason::Reason;
+use super::view::{JobOwner, NodeView};
+use super::wanted::{Wanted, wanted};
+use super::{gateway, leaving};
+use crate::api::{DeletionPolicy, NodeRecord, OVNChassisNodeSpec};
+use crate::controller::objects::chassis_ref;
+use crate::model::ids::SystemId;
+use crate::model::names::JobKind;
+
+/// Decides about one node.
+pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
+    let deleting = view.chassis.metadata.deletion_timestamp.is_some();
+    if deleting && view.chassis.spec.deletion_policy == DeletionPolicy::Orphan {
+        return leaving::orphan(view);
+    }
+    if leaving::is_forgotten(view) {
+        return leaving::remains(view);
+    }
+    let identity = identity(view);
+    let wanted = wanted(view, &identity);
+    let id = identity.id().cloned();
+    let mut plan = Plan::default();
+    mark_node(view, id.as_ref(), &mut plan);
+    if let Some(trouble) = view.trouble.as_ref().filter(|t| t.needs_help) {
+        plan.entry = Some(entry(view, id.as_ref(), Reason::NotAllowed, trouble.message.clone()));
+    }
+    if wanted.reset_first {
+        // Before the agent may announce the flag again: otherwise a reader would see a gateway that is "evacuated".
+        let reason = Reason::SettingsChanged;
+        let mut record = record(view, id.as_ref(), reason, "the gateway role comes back".into());
+        record.gateway_evacuated = false;
+        plan.entry = Some(Entry::Is(Box::new(record)));
+        return plan;
+    }
+    stale_jobs(view, &wanted.spec, &mut plan);
+    let before = view.ocn.as_ref().map(|o| &o.spec);
+    if before != Some(&wanted.spec) {
+        if !wanted.spec.evacuate {
+            plan.steps.push(Step::ForgetOutcomes);
+        }
+        // A role that is on its way out first loses the Jobs of an earlier drain, so that a wait never meets them.
+        let begins = wanted.spec.evacuate && !before.is_some_and(|b| b.evacuate);
+        if begins {
+            delete_jobs(view, &[JobKind::Apply, JobKind::Evacuate], &mut plan);
+        }
+        if wanted.spec.leaving && !before.is_some_and(|b| b.leaving) {
+            delete_jobs(view, &[JobKind::ChassisDel], &mut plan);
+        }
+        plan.steps.push(Step::WriteNode(Box::new(wanted.spec.clone())));
+        if plan.entry.is_none() {
+            plan.entry = Some(steady(view, &identity, &wanted));
+        }
+        return plan;
+    }
+    if wanted.hold.is_none() && wanted.spec.evacuate && !is_evacuated(view) {
+        if let Some(id) = &id {
+            gateway::evacuate(view, &wanted.spec, id, now, &mut plan);
+            plan.ports = view.duties.sole.clone();
+        }
+        return plan;
+    }
+    gateway::finish_jobs(view, &wanted.spec, now, &mut plan);
+    if wanted.spec.leaving {
+        leaving::deregister(view, &wanted.spec, id.as_ref(), now, &mut plan);
+        return plan;
+    }
+    if plan.entry.is_none() {
+        plan.entry = Some(steady(view, &identity, &wanted));
+    }
+    if let Some(hold) = &wanted.hold {
+        plan.ports = hold.ports.clone();
+    } else if is_evacuated(view)
+        && let Some(id) = &id
+    {
+        gateway::keep_evacuated(view, id, &mut plan);
+    }
+    plan
+}
+
+/// Whether the API server's status says that the Northbound confirmed.
+pub fn is_evacuated(view: &NodeView) -> bool {
+    view.record.as_ref().is_some_and(|r| r.gateway_evacuated)
+}
+
+/// The owner's marks, as long as the node is a chassis or its pods are still needed.
+fn mark_node(view: &NodeView, id: Option<&SystemId>, plan: &mut Plan) {
+    let Some(object) = &view.object else { return };
+    let label = chassis_ref(&view.chassis).owner_label_value();
+    let marked = object.owner_label() == Some(label.as_str());
+    let known = id.is_none_or(|id| object.system_id() == Some(id.as_str()));
+    if view.selected && !(marked && known) {
+        plan.steps.push(Step::MarkNode { system_id: id.cloned() });
+    }
+}
+
+/// Jobs that belong to a role that the node has again, or never had.
+fn stale_jobs(view: &NodeView, spec: &OVNChassisNodeSpec, plan: &mut Plan) {
+    if !spec.evacuate {
+        delete_jobs(view, &[JobKind::Apply, JobKind::Evacuate], plan);
+    }
+    if !spec.leaving {
+        delete_jobs(view, &[JobKind::ChassisDel], plan);
+    }
+}
+
+fn delete_jobs(view: &NodeView, kinds: &[JobKind], plan: &mut Plan) {
+    for kind in kinds {
+        if let Some(job) = view.jobs.get(kind)
+            && job.owner == JobOwner::Us
+            && !job.ending
+            && !plan.steps.iter().any(|s| matches!(s, Step::DeleteJob { uid, .. } if *uid == job.uid))
+        {
+            plan.steps.push(Step::DeleteJob {
+                kind: *kind,
+                uid: job.uid.clone(),
+                why: "it belongs to an earlier transition",
+            });
+        }
+    }
+}
+
+/// The entry as it follows from what is applied, with a reason and a message.
+pub fn record(view: &NodeView, id: Option<&SystemId>, reason: Reason, message: String) -> NodeRecord {
+    let ocn = view.ocn.as_ref();
+    let base = view.record.clone().unwrap_or_else(|| NodeRecord {
+        // The status was lost: what the object asks for is the best that is known.
+        gateway: ocn.is_some_and(|o| o.spec.evacuate),
+        ..NodeRecord::default()
+    });
+    let applied = view.is_applied();
+    let applied_gateway = applied && ocn.is_some_and(|o| o.spec.gateway);
+    let shown = matches!(
+        reason,
+        Reason::GatewayFlag | Reason::MovingGateways | Reason::NorthboundConfirmed | Reason::LastGateway
+    );
+    NodeRecord {
+        name: view.node.to_string(),
+        system_id: id.map(SystemId::to_string).or(base.system_id),
+        gateway: base.gateway || applied_gateway,
+        config_hash: ocn.filter(|_| applied).map(|o| o.spec.config_hash.clone()).or(base.config_hash),
+        gateway_evacuated: base.gateway_evacuated,
+        leaving: ocn.is_some_and(|o| o.spec.leaving),
+        phase: Some(reason.phase()),
+        reason: Some(reason.as_str().to_owned()),
+        message: (!message.is_empty()).then_some(message),
+        remaining_bindings: view.bindings.filter(|_| shown).map(|n| i32::try_from(n).unwrap_or(i32::MAX)),
+        last_transition_time: None,
+    }
+}
+
+/// [`record`] as an entry.
+pub fn entry(view: &NodeView, id: Option<&SystemId>, reason: Reason, message: String) -> Entry {
+    Entry::Is(Box::new(record(view, id, reason, message)))
+}
+
+/// The entry of a node on which nothing is being taken away.
+fn steady(view: &NodeView, identity: &Identity, wanted: &Wanted) -> Entry {
+    let id = identity.id();
+    if let Some(hold) = &wanted.hold {
+        return entry(view, id, hold.reason, hold.message.clone());
+    }
+    let (reason, message) = match identity {
+        Identity::Waiting => (Reason::WaitingForAgent, "the node's agent has not reported yet".to_owned()),
+        Identity::Duplicate { id, node } => (
+            Reason::DuplicateSystemId,
+            format!(
+                "nodes {} and {node} both have the system-id {id}; give one of them another one (ovs-vsctl set \
+                 Open_vSwitch . external_ids:system-id=…, or remove the key to get a new one)",
+                view.node
+            ),
+        ),
+        Identity::Invalid(error) => (
+            Reason::InvalidSystemId,
+            format!("Open_vSwitch.external_ids of node {}: {error}; correct or remove it", view.node),
+        ),
+        _ if view.ocn.as_ref().map(|o| &o.spec) != Some(&wanted.spec) || !view.is_applied() => {
+            let reported = view.ocn.as_ref().and_then(|o| o.status.as_ref()).is_some_and(|s| s.observed.is_some());
+            if reported {
+                (Reason::SettingsChanged, "the agent has not applied the settings yet".to_owned())
+            } else {
+                (Reason::WaitingForAgent, "the node's agent has not reported yet".to_owned())
+            }
+        }
+        _ if is_evacuated(view) && !wanted.spec.gateway => (Reason::NorthboundConfirmed, String::new()),
+        _ => (Reason::AsDesired, String::new()),
+    };
+    entry(view, id, reason, message)
+}
+
+/// Time from now until then, for looking again.
+pub fn until(now: Timestamp, then: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO) + Duration::from_millis(10)
+}

@@ -1,0 +1,185 @@
+//! One node's worker: observe, decide, act, report, and wait for the bell.
+//!
+//! Nodes never wait for each other: each has its own worker, and what fails on one is tried again by it alone.
+
+use std::time::Duration;
+
+use super::act::{ActError, Actor};
+use super::databases::fetch_sole_ports;
+use super::decide::view::{NodeView, Trouble};
+use super::decide::{Plan, decide, reason::Reason};
+use super::objects::chassis_ref;
+use super::observe::{Memory, observe};
+use super::wake::{Bell, Key};
+use super::world::{Pending, World};
+use crate::api::{LastGateway, NodePhase};
+use crate::cluster::{ClusterError, call};
+use crate::model::ids::{NodeName, SystemId};
+use crate::model::names::ChassisRef;
+use crate::ops::tasks::chain;
+
+/// Passes without a pause; a plan that never settles must not take the processor.
+const MOST_PASSES: u32 = 50;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Works on one node until nothing is left of it.
+pub async fn run(world: World, bell: Bell, chassis: ChassisRef, node: NodeName) {
+    let mut memory = Memory::default();
+    let mut pause = FIRST_PAUSE;
+    let mut passes = 0;
+    loop {
+        let rung = bell.rung();
+        let next = pass(&world, &chassis, &node, &mut memory).await;
+        match next {
+            Next::Again if passes < MOST_PASSES => {
+                passes += 1;
+                pause = FIRST_PAUSE;
+            }
+            Next::Again => {
+                tracing::warn!(%node, "the plan does not settle");
+                passes = 0;
+                tokio::time::sleep(LONGEST_PAUSE).await;
+            }
+            Next::Wait(None) => {
+                (pause, passes) = (FIRST_PAUSE, 0);
+                bell.rings().await;
+            }
+            Next::Wait(Some(time)) => {
+                (pause, passes) = (FIRST_PAUSE, 0);
+                let _ = tokio::time::timeout(time, bell.rings()).await;
+            }
+            Next::Failed => {
+                passes = 0;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            Next::Done => {
+                if bell.retire(rung) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+enum Next {
+    Again,
+    Wait(Option<Duration>),
+    Failed,
+    Done,
+}
+
+async fn pass(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &mut Memory) -> Next {
+    let Some(mut view) = observe(world, chassis, node, memory) else { return Next::Done };
+    if let Err(error) = look_further(world, &mut view, memory).await {
+        tracing::warn!(%node, error = %chain(&error), "cannot look further");
+        note_trouble(&error, memory);
+    }
+    let plan = decide(&view, call::now());
+    tracing::debug!(%node, ?plan, "decided");
+    let reported = report(world, chassis, &view, &plan);
+    let mut actor = Actor { world, chassis: view.chassis.clone(), node: node.clone(), memory };
+    for step in &plan.steps {
+        if let Err(error) = actor.act(step).await {
+            let quiet = matches!(error, ActError::Gone(_) | ActError::Cluster(ClusterError::Conflict { .. }));
+            if quiet {
+                tracing::debug!(%node, ?step, %error, "looking again");
+            } else {
+                tracing::warn!(%node, error = %chain(&error), "a step failed; trying again");
+            }
+            note_trouble(&error, memory);
+            // What failed in a database may be told in the entry at once.
+            if matches!(error, ActError::Database(_))
+                && let Some(view) = observe(world, chassis, node, memory)
+            {
+                report(world, chassis, &view, &decide(&view, call::now()));
+            }
+            return Next::Failed;
+        }
+    }
+    memory.trouble = None;
+    if plan.done {
+        return Next::Done;
+    }
+    if !plan.steps.is_empty() {
+        return Next::Again;
+    }
+    let held = view.ocn.is_some() && is_held_by_name(&plan);
+    let look_again = match plan.look_again {
+        // Nothing tells when a stranger's Job goes.
+        None if held => Some(Duration::from_secs(2)),
+        other => other,
+    };
+    if reported { Next::Wait(look_again.or(Some(Duration::from_secs(30)))) } else { Next::Wait(look_again) }
+}
+
+fn is_held_by_name(plan: &Plan) -> bool {
+    matches!(&plan.entry, Some(super::decide::Entry::Is(r)) if r.reason.as_deref() == Some(Reason::JobNameTaken.as_str()))
+}
+
+fn note_trouble(error: &ActError, memory: &mut Memory) {
+    if let ActError::Cluster(error @ (ClusterError::Forbidden { .. } | ClusterError::Invalid { .. })) = error {
+        memory.trouble = Some(Trouble { needs_help: true, message: error.to_string() });
+    }
+}
+
+/// What the caches cannot tell, asked for only when a role is about to be taken away.
+async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -> Result<(), ActError> {
+    let Some(ocn) = &view.ocn else { return Ok(()) };
+    let spec = &ocn.spec;
+    let takes_gateway = spec.gateway && !view.wants_gateway();
+    let takes_chassis = !spec.leaving && !view.selected;
+    let chassis = view.chassis.clone();
+    let us = chassis_ref(&chassis);
+    if takes_gateway || takes_chassis || !memory.strangers.is_empty() {
+        let mut actor = Actor { world, chassis: chassis.clone(), node: view.node.clone(), memory };
+        actor.look_for_strangers().await?;
+    }
+    let policy = chassis.spec.drain.as_ref().map(|d| d.last_gateway).unwrap_or_default();
+    let id = spec.system_id.as_deref().and_then(|t| SystemId::parse(t).ok());
+    let link = world.databases.link(&us);
+    let mut rows = None;
+    if let (true, Some(id), Some(link)) = (takes_gateway || takes_chassis, &id, &link) {
+        rows = super::databases::rows_naming(link, id);
+        if policy == LastGateway::Hold && rows.is_some() {
+            memory.sole = fetch_sole_ports(link, id).await?;
+        }
+    }
+    if let Some(fresh) = observe(world, &us, &view.node, memory) {
+        *view = fresh;
+    }
+    if view.duties.rows.is_none() {
+        view.duties.rows = rows;
+    }
+    Ok(())
+}
+
+/// Hands the entry to the reporter if it says something else than the status does. Says whether it did.
+fn report(world: &World, chassis: &ChassisRef, view: &NodeView, plan: &Plan) -> bool {
+    let Some(entry) = &plan.entry else { return false };
+    let pending = Pending { entry: entry.clone(), ports: plan.ports.clone() };
+    let shown = match &pending.entry {
+        super::decide::Entry::Is(wanted) => view.record.as_ref().is_some_and(|is| {
+            let mut is = is.clone();
+            is.last_transition_time = None;
+            is == **wanted
+        }),
+        _ => view.record.is_none(),
+    };
+    let changed = world.board(chassis, |board| {
+        if shown {
+            board.pending.remove(&view.node);
+            return false;
+        }
+        board.pending.insert(view.node.clone(), pending.clone()) != Some(pending)
+    });
+    if changed {
+        let failed = matches!(&plan.entry, Some(super::decide::Entry::Is(r)) if r.phase == Some(NodePhase::Failed));
+        if failed {
+            tracing::warn!(node = %view.node, "a Job of this node failed");
+        }
+        world.wake.wake(Key::Report(chassis.clone()));
+    }
+    changed
+}
