@@ -18,6 +18,7 @@ pub mod report;
 mod settings;
 mod work;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -96,13 +97,13 @@ async fn run_for_ever(settings: &Settings, shutdown: &Shutdown) -> Result<(), Ag
                 lost?;
                 tracing::info!("node {}: the claim has passed on", settings.node_name);
             }
-            () = serve(settings.metrics, &health, &metrics, shutdown) => return Err(AgentError::Ended("the metrics endpoint")),
+            never = serve(settings.metrics, &health, &metrics, shutdown) => match never {},
         }
     }
 }
 
 /// Serves health and metrics. A port that is taken does not hold up the work.
-async fn serve(address: SocketAddr, health: &Health, metrics: &Metrics, shutdown: &Shutdown) {
+async fn serve(address: SocketAddr, health: &Health, metrics: &Metrics, shutdown: &Shutdown) -> Infallible {
     let mut said = false;
     loop {
         let served = match http::bind(address).await {
@@ -110,7 +111,8 @@ async fn serve(address: SocketAddr, health: &Health, metrics: &Metrics, shutdown
             Err(error) => Err(error),
         };
         match served {
-            Ok(()) => return,
+            // Shutdown was requested: the caller ends this.
+            Ok(()) => std::future::pending().await,
             Err(error) if !said => {
                 tracing::warn!("{}; trying again every second", tasks::chain(&error));
                 said = true;

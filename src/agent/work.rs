@@ -261,7 +261,10 @@ impl Worker<'_> {
     fn note_success(&mut self, decision: &Decision, begun: Instant) {
         let milliseconds = begun.elapsed().as_millis();
         if decision.is_repair {
-            tracing::warn!("set back after a change on the node: {} ({milliseconds} ms)", decision.change);
+            tracing::warn!(
+                "drift repaired, set back after a change on the node: {} ({milliseconds} ms)",
+                decision.change
+            );
             self.metrics.repaired();
         } else {
             tracing::info!("written: {} ({milliseconds} ms)", decision.change);

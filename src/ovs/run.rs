@@ -149,8 +149,25 @@ async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) 
 fn message_of(stderr: &[u8]) -> Box<str> {
     let tail = stderr.get(stderr.len().saturating_sub(STDERR_IN_MESSAGE)..).unwrap_or(stderr);
     let text = String::from_utf8_lossy(tail);
-    let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    let lines = text.lines().map(|line| without_stamp(line).trim()).filter(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join("; ");
     if line.is_empty() { "nothing on stderr".into() } else { line.into() }
+}
+
+/// A log line of an Open vSwitch tool without its time and number: the same fault twice is the same message twice.
+fn without_stamp(line: &str) -> &str {
+    let mut parts = line.splitn(3, '|');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(time), Some(number), Some(rest))
+            if time.ends_with('Z')
+                && time.contains('T')
+                && !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            rest
+        }
+        _ => line,
+    }
 }
 
 #[cfg(test)]
@@ -172,6 +189,15 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("sh -c \"echo no such bridge"), "{text}");
         assert!(text.contains("exit status: 3") && text.ends_with("no such bridge"), "{text}");
+    }
+
+    #[test]
+    fn the_same_fault_is_the_same_message_whenever_it_happens() {
+        let log =
+            |second: u8| format!("2026-11-30T22:47:0{second}Z|00001|unixctl|WARN|failed to connect\ncannot connect\n");
+        assert_eq!(message_of(log(1).as_bytes()), message_of(log(2).as_bytes()));
+        assert_eq!(&*message_of(log(1).as_bytes()), "unixctl|WARN|failed to connect; cannot connect");
+        assert_eq!(&*message_of(b"a|b|c"), "a|b|c");
     }
 
     #[tokio::test]

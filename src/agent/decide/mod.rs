@@ -11,7 +11,7 @@ use crate::ovs::vsctl::DatabaseChange;
 use super::observe::{LocalDatabase, Probes};
 use change::{find_overrides, find_wrong_datapaths, plan_change};
 use cms_options::has_gateway;
-use wanted::read_spec;
+use wanted::{dns_names, read_spec};
 
 /// Reasons of the three conditions.
 pub mod reason {
@@ -116,7 +116,7 @@ pub fn decide(inputs: &Inputs<'_>) -> Decision {
         applied,
         generation: inputs.generation,
         observed: seen.map(|database| observed_settings(database, inputs.system_id_file)),
-        conditions: vec![verdict.condition, judge_ovs(inputs), judge_controller(inputs.probes)],
+        conditions: vec![verdict.condition, judge_ovs(inputs), judge_controller(inputs)],
         versions: NodeVersions {
             ovs: seen.and_then(|database| database.ovs_version.clone()),
             ovn: inputs.probes.ovn_version.clone(),
@@ -246,17 +246,25 @@ fn judge_ovs(inputs: &Inputs<'_>) -> ConditionSpec {
     }
 }
 
-fn judge_controller(probes: &Probes) -> ConditionSpec {
+fn judge_controller(inputs: &Inputs<'_>) -> ConditionSpec {
     let condition = |status, reason, message| ConditionSpec { type_: node::CONTROLLER_READY, status, reason, message };
-    match &probes.ovn_controller {
+    match &inputs.probes.ovn_controller {
         Ok(status) if status == "connected" => {
             condition(true, reason::CONNECTED, "ovn-controller is connected to the Southbound database".to_owned())
         }
-        Ok(status) => condition(
-            false,
-            reason::NOT_CONNECTED,
-            format!("ovn-controller says about the Southbound database: {status}"),
-        ),
+        Ok(status) => {
+            let names = inputs.spec.ovn_remote.as_deref().map(dns_names).unwrap_or_default();
+            let hint = if names.is_empty() {
+                String::new()
+            } else {
+                format!(
+                    "; ovn-remote names {}: an ovn-controller built without libunbound cannot look up names",
+                    names.join(", ")
+                )
+            };
+            let message = format!("ovn-controller says about the Southbound database: {status}{hint}");
+            condition(false, reason::NOT_CONNECTED, message)
+        }
         Err(fault) => condition(false, reason::NOT_ANSWERING, format!("ovn-controller does not answer: {fault}")),
     }
 }

@@ -198,18 +198,27 @@ fn an_override_is_reported_and_never_claimed_as_applied() {
 }
 
 #[test]
-fn case_29_a_dns_name_is_refused_with_field_found_and_expected_and_nothing_is_written() {
+fn invalid_settings_are_refused_with_field_found_and_expected_and_nothing_is_written() {
     let mut case = Case::new(LocalDatabase::default());
-    case.spec.ovn_remote = Some("ssl:sb.example.org:6642".into());
+    case.spec.ovn_remote = Some("192.0.2.1:6642".into());
     let decision = case.decide();
     assert!(decision.change.is_empty());
     let applied = condition(&decision, "Applied");
     assert_eq!(applied.reason, reason::INVALID_SETTINGS);
-    assert!(
-        applied.message.starts_with("spec.ovnRemote: found \"ssl:sb.example.org:6642\", expected ssl:IP:PORT"),
-        "{}",
-        applied.message
-    );
+    let expected = "spec.ovnRemote: found \"192.0.2.1:6642\", expected ssl:IP:PORT";
+    assert!(applied.message.starts_with(expected), "{}", applied.message);
+}
+
+#[test]
+fn case_29_a_dns_name_is_applied_and_named_when_it_does_not_connect() {
+    let mut case = Case::new(applied());
+    case.spec.ovn_remote = Some("ssl:sb.example.org:6642".into());
+    assert_eq!(case.decide().change.names(), ["ovn-remote"]);
+    assert!(!condition(&case.decide(), "ControllerReady").message.contains("example"));
+    case.probes.ovn_controller = Ok("not connected".into());
+    let decision = case.decide();
+    let message = &condition(&decision, "ControllerReady").message;
+    assert!(message.contains("sb.example.org") && message.contains("libunbound"), "{message}");
 }
 
 #[test]
