@@ -43,3 +43,6 @@ mod row12_identity;
 mod row14_settings;
 #[path = "process/row17_conditions.rs"]
 mod row17_conditions;
+
+#[path = "process/rendered_objects.rs"]
+mod rendered_objects;
