@@ -25,7 +25,7 @@ test-cluster: ## three real nodes with a kernel datapath
 	@tests/run cluster
 
 bench: packages controlplane ## the drain against the same by the OVN tools, in the same run
-	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(. $(LAB)/settings && echo $$LAB_BIN)}" cargo test --locked --release --test bench -- --nocapture
+	cargo bench --locked --bench central
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(. $(LAB)/settings && echo $$LAB_BIN)}" cargo test --locked --release --test process bench_ -- --ignored --nocapture
 
 lint: ## formatting, clippy as errors, shell scripts, golden files, licences and duplicates of dependencies

@@ -64,7 +64,7 @@ impl Settings {
             demand: Demand::Leader,
             tls: None,
             server_names: ServerNames::Verify,
-            connect_deadline: Duration::from_secs(5),
+            connect_deadline: Duration::from_secs(3),
             sync_deadline: Duration::from_secs(60),
             probe_interval: Duration::from_secs(5),
             backoff_least: Duration::from_millis(100),
