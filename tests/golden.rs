@@ -190,3 +190,124 @@ fn objects_of_the_sample() {
         ),
     );
 }
+
+/// What a field holds, in a word.
+fn type_of(schema: &serde_json::Value) -> String {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return "integer or string".to_owned();
+    }
+    let kind = schema["type"].as_str().unwrap_or("any");
+    match kind {
+        "array" => format!("list of {}", type_of(&schema["items"])),
+        "object" if schema["additionalProperties"].is_object() => {
+            format!("map of {}", type_of(&schema["additionalProperties"]))
+        }
+        _ => match schema["enum"].as_array() {
+            Some(values) => {
+                values.iter().filter_map(|v| v.as_str()).map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ")
+            }
+            None => kind.to_owned(),
+        },
+    }
+}
+
+/// One line per field below `path`. Kubernetes' own types are left to Kubernetes' own reference.
+fn fields(path: &str, schema: &serde_json::Value, into: &mut String) {
+    let required: Vec<_> = schema["required"].as_array().into_iter().flatten().filter_map(|r| r.as_str()).collect();
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let inner = if field["type"] == "array" { &field["items"] } else { field };
+        let suffix = if field["type"] == "array" && inner["properties"].is_object() { "[]" } else { "" };
+        let path = format!("{path}.{name}{suffix}");
+        let text = field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+        let extra = match &field["default"] {
+            serde_json::Value::Null if required.contains(&name.as_str()) => "required".to_owned(),
+            serde_json::Value::Null => String::new(),
+            value => format!("`{}`", value.to_string().trim_matches('"')),
+        };
+        into.push_str(&format!("| `{path}` | {} | {extra} | {text} |\n", type_of(field)));
+        if !["resources", "tolerations", "conditions"].contains(&name.as_str()) {
+            fields(&path, inner, into);
+        }
+    }
+}
+
+#[test]
+fn reference_of_fields() {
+    let mut text = "# Fields\n\nGenerated from the Rust types; `kubectl explain` shows the same.\n".to_owned();
+    for crd in ovn_chassis::api::crds() {
+        let crd = serde_json::to_value(crd).unwrap();
+        let version = &crd["spec"]["versions"][0];
+        text.push_str(&format!(
+            "\n## {}\n\n`{}/{}`, short name `{}`\n\n| field | type | default | |\n| --- | --- | --- | --- |\n",
+            crd["spec"]["names"]["kind"].as_str().unwrap(),
+            crd["spec"]["group"].as_str().unwrap(),
+            version["name"].as_str().unwrap(),
+            crd["spec"]["names"]["shortNames"][0].as_str().unwrap(),
+        ));
+        for part in ["spec", "status"] {
+            fields(part, &version["schema"]["openAPIV3Schema"]["properties"][part], &mut text);
+        }
+    }
+    assert!(text.contains("`spec.gateway.nodeSelector`") && text.contains("`status.nodes[].gatewayEvacuated`"));
+    golden("docs/reference/fields.md", &text);
+}
+
+/// Name, kind and help of the metrics that a file registers: a name and a help text as the first two arguments, then
+/// the field that holds the metric.
+fn metrics_of(source: &str) -> Vec<(String, &'static str, String)> {
+    let parts: Vec<_> = source.split('"').collect();
+    let mut found = Vec::new();
+    // Texts between quotes have odd places.
+    for at in (1..parts.len().saturating_sub(3)).step_by(2) {
+        let (before, name, between, help, after) =
+            (parts[at - 1], parts[at], parts[at + 1], parts[at + 2], parts[at + 3]);
+        let called = before.trim_end().ends_with("register(") || before.trim_end().ends_with("add(");
+        if !called || between.trim() != "," {
+            continue;
+        }
+        let field = after
+            .split(['.', ',', ')'])
+            .map(|w| w.trim_matches(['&', ' ', '\n']))
+            .find(|w| !w.is_empty() && !["this", "own", "self"].contains(w));
+        let declared = field.and_then(|f| source.split(&format!("\n    {f}: ")).nth(1)).and_then(|t| t.lines().next());
+        let kind = ["Counter", "Gauge", "Histogram"].into_iter().find(|k| declared.is_some_and(|d| d.contains(k)));
+        let kind = kind.unwrap_or_else(|| panic!("metric {name}: no field {field:?} of a known kind"));
+        let suffix = if kind == "Counter" { "_total" } else { "" };
+        found.push((format!("ovn_chassis_{name}{suffix}"), kind, help.to_owned()));
+    }
+    found
+}
+
+#[test]
+fn list_of_metrics() {
+    fn files(folder: &Path, into: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                files(&path, into);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                into.push(path);
+            }
+        }
+    }
+    let mut sources = Vec::new();
+    files(&root().join("src"), &mut sources);
+    let mut found: Vec<_> = sources
+        .iter()
+        .flat_map(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            metrics_of(text.split("#[cfg(test)]").next().unwrap())
+        })
+        .collect();
+    found.sort();
+    let mut text = "# Metrics\n\nGenerated from the source. Agents and controller serve them on `/metrics`.\n\n\
+                    | metric | kind | |\n| --- | --- | --- |\n"
+        .to_owned();
+    for (name, kind, help) in &found {
+        text.push_str(&format!("| `{name}` | {} | {help} |\n", kind.to_lowercase()));
+    }
+    for expected in ["ovn_chassis_controller_leading", "ovn_chassis_agent_repairs_total"] {
+        assert!(found.iter().any(|(name, ..)| name == expected), "{expected} was not found: the reader is broken");
+    }
+    golden("docs/reference/metrics.md", &text);
+}

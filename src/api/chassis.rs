@@ -68,7 +68,8 @@ pub struct OVNChassisSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageRef>,
 
-    /// Taints that the pods tolerate, besides those that every DaemonSet tolerates.
+    /// Taints that the pods tolerate, besides those that every DaemonSet tolerates and every `NoExecute` taint (the way off
+    /// a node is its label).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.all(t, !has(t.operator) || t.operator in ['', 'Equal', 'Exists'])")
