@@ -23,3 +23,6 @@ mod two_pods;
 
 #[path = "hooks/chassis.rs"]
 mod chassis;
+
+#[path = "hooks/pid_namespace.rs"]
+mod pid_namespace;

@@ -130,13 +130,11 @@ async fn wait_for_claim(pod: &Pod, args: &StartArgs) -> Result<(), HookError> {
                 tracing::info!("{daemon}: this pod ({}) holds the claim", pod.uid);
                 return Ok(());
             }
-            Some(Turn::StandBy { holder }) => {
-                if said.as_ref() != Some(&holder) {
-                    tracing::info!("{daemon}: standing by; pod {holder} holds the claim");
-                    said = Some(holder);
-                }
+            Some(Turn::StandBy { holder }) if said.as_ref() != Some(&holder) => {
+                tracing::info!("{daemon}: standing by; pod {holder} holds the claim");
+                said = Some(holder);
             }
-            None => {}
+            Some(Turn::StandBy { .. }) | None => {}
         }
         sleep(CLAIM_POLL).await;
     }

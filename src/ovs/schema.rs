@@ -26,6 +26,17 @@ pub enum Prepared {
     Newer { database: String, image: String },
 }
 
+/// A conversion that failed, with both versions.
+#[derive(Debug, thiserror::Error)]
+#[error("the database {} has schema {from}, the image brings {to}, and the conversion failed (the database is unchanged, its copy is {}): {source}", path.display(), backup.display())]
+pub struct FailedConversion {
+    pub path: PathBuf,
+    pub from: String,
+    pub to: String,
+    pub backup: PathBuf,
+    pub source: RunError,
+}
+
 /// Why the file is not ready.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
@@ -33,8 +44,8 @@ pub enum SchemaError {
     #[error("cannot {action} the database {}: {source}", path.display())]
     Tool { action: &'static str, path: PathBuf, source: RunError },
     /// A conversion failed; the database is as it was.
-    #[error("the database {} has schema {from}, the image brings {to}, and the conversion failed (the database is unchanged, its copy is {}): {source}", path.display(), backup.display())]
-    Convert { path: PathBuf, from: String, to: String, backup: PathBuf, source: RunError },
+    #[error(transparent)]
+    Convert(Box<FailedConversion>),
     /// A file could not be copied or moved.
     #[error("cannot {action} {}: {source}", path.display())]
     File { action: &'static str, path: PathBuf, source: std::io::Error },
@@ -76,13 +87,10 @@ pub async fn prepare_database(path: &Path, schema: Option<&Path>) -> Result<Prep
         Some(schema) => ovsdb_tool("convert").arg(path).arg(schema).arg(&fresh),
         None => ovsdb_tool("convert").arg(path).arg(image_schema()).arg(&fresh),
     };
-    run(&converted).await.map_err(|source| SchemaError::Convert {
-        path: path.into(),
-        from: from.clone(),
-        to: to.clone(),
-        backup: backup.clone(),
-        source,
-    })?;
+    if let Err(source) = run(&converted).await {
+        let failed = FailedConversion { path: path.into(), from, to, backup, source };
+        return Err(SchemaError::Convert(Box::new(failed)));
+    }
     replace(&fresh, path)?;
     Ok(Prepared::Converted { from, to, backup })
 }

@@ -198,6 +198,15 @@ impl<'a> Pod<'a> {
     }
 
     pub fn start_with(&self, daemon: &str, more: &[&str]) -> Container {
+        self.start_container(daemon, more, false)
+    }
+
+    /// The same in a pid namespace of its own, as a container has it.
+    pub fn start_as_process_1(&self, daemon: &str) -> Container {
+        self.start_container(daemon, &[], true)
+    }
+
+    fn start_container(&self, daemon: &str, more: &[&str], own_namespace: bool) -> Container {
         let log = self.node.path("logs").join(format!("{}-{daemon}", self.uid));
         let out = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = self.node.hook(self.uid, &["start", daemon]);
@@ -205,6 +214,13 @@ impl<'a> Pod<'a> {
         if daemon == VSWITCHD {
             // Datapath and devices in user space: this machine's kernel is not touched.
             command.args(["--enable-dummy=system", "--disable-system"]);
+        }
+        if own_namespace {
+            let mut outer = Command::new("unshare");
+            outer.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(command.get_program());
+            outer.args(command.get_args()).env_clear();
+            outer.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+            command = outer;
         }
         let child = command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
         Container { child, log, ended: None }
@@ -270,6 +286,14 @@ impl Container {
 
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal_pid(&self, pid: i32, signal: Signal) {
+        kill(Pid::from_raw(pid), signal).unwrap();
     }
 
     /// Waits for its end and returns its exit code, or minus the signal.
