@@ -98,6 +98,7 @@ async fn start(pod: &Pod, args: &StartArgs) -> Result<Started, HookError> {
     let daemon = args.daemon;
     // Before the claim: an image that cannot run its programs takes nothing away from a pod that works.
     check_programs(daemon, PROGRAM_BOUND).await?;
+    let own_socket = takes_unixctl(daemon).await?;
     loop {
         wait_for_claim(pod, args).await?;
         if daemon != Daemon::OvsdbServer {
@@ -110,7 +111,6 @@ async fn start(pod: &Pod, args: &StartArgs) -> Result<Started, HookError> {
             Daemon::OvsVswitchd => before_vswitchd(args).await,
             Daemon::OvnController => {}
         }
-        let own_socket = takes_unixctl(daemon).await?;
         match spawn(pod, args, own_socket, lock).await? {
             Spawned::Running(child) => return Ok(Started::Running(child)),
             Spawned::Stopping => return Ok(Started::Stopping),
@@ -158,6 +158,10 @@ async fn wait_for_daemon_lock(pod: &Pod, daemon: Daemon) -> Result<File, HookErr
 /// Waits until the database knows who this node is. Only the first start of a node waits: later ones find what the database holds, with or without an API
 /// server.
 async fn wait_until_configured(pod: &Pod, daemon: Daemon) -> Result<(), HookError> {
+    // The tool itself would wait too, but in steps of a second: in a hand-over the server is there within a tenth of that.
+    while std::os::unix::net::UnixStream::connect(pod.dirs.db_socket()).is_err() {
+        sleep(CLAIM_POLL).await;
+    }
     loop {
         let begun = Instant::now();
         if wait_for_settings(&pod.dirs, SETTINGS_PATIENCE).await.map_err(HookError::Settings)? {

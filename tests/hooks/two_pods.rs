@@ -103,6 +103,7 @@ fn a_hand_over_starts_the_successor_at_once_and_old_hooks_do_not_touch_it() {
             && node.pid(VSWITCHD).is_some_and(|pid| Some(pid) != before[1])
     });
     let gap = begun.elapsed();
+    eprintln!("from the end of the hooks to both new daemons: {gap:?}");
     assert!(gap < Duration::from_secs(3), "{gap:?}");
     new.until_ready(VSWITCHD);
     assert_eq!(node.holder("ovs"), "pod-b");
