@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use ovn_chassis::model::ids::SystemId;
 use ovn_chassis::ovn::northbound::evacuation::{plan_evacuation, plan_rows};
 use ovn_chassis::ovn::northbound::{
-    Pin, chassis_named, commit_evacuation, fetch_chassis_rows, fetch_gateway_view, fetch_pins, followed,
+    ChassisRows, Pin, chassis_named, commit_evacuation, commit_evacuation_of, fetch_chassis_rows, fetch_gateway_view,
+    fetch_pins, followed,
 };
 use ovn_chassis::ovsdb::{Atom, Client, Datum, Kind, Row};
 use serde_json::Value;
@@ -132,6 +133,7 @@ async fn an_evacuation_takes_ours_and_nothing_else_and_the_second_does_nothing()
     let before = all_but(&server, "gw1");
     let evacuated = commit_evacuation(&client, &gw1(), &[], PATIENCE).await.unwrap();
     assert_eq!((evacuated.gateway_chassis, evacuated.ha_chassis), (3, 2));
+    assert_eq!(evacuated.left_without, ["lrp1", "lrp5"]);
     // Read back by other programs.
     for table in ["Gateway_Chassis", "HA_Chassis"] {
         assert_eq!(server.ctl(&["find", table, "chassis_name=gw1"]), "");
@@ -179,6 +181,48 @@ async fn a_guard_on_the_other_candidates_stops_an_evacuation_whose_ground_is_gon
     assert_eq!(fetch_chassis_rows(&client, &gw1(), PATIENCE).await.unwrap().count(), 5);
     let view = fetch_gateway_view(&client, &gw1(), PATIENCE).await.unwrap();
     commit_evacuation(&client, &gw1(), &view.candidate_guards(), PATIENCE).await.unwrap();
+}
+
+#[tokio::test]
+async fn field_23_ports_left_without_any_gateway_are_named_by_the_evacuation_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, client) = seeded(folder.path()).await;
+    // Never had a gateway, nor has the group behind it: not our doing, whatever is evacuated.
+    server.ctl(&[
+        "lrp-add",
+        "lr0",
+        "internal",
+        "00:00:00:00:02:00",
+        "10.9.0.1/24",
+        "--",
+        "ha-chassis-group-add",
+        "void",
+    ]);
+    for chassis in ["gw1", "gw3"] {
+        let view = fetch_gateway_view(&client, &chassis.into(), PATIENCE).await.unwrap();
+        let expected: Vec<String> = view.ports_without_other().iter().map(|port| port.name.clone()).collect();
+        let evacuated = commit_evacuation(&client, &chassis.into(), &[], PATIENCE).await.unwrap();
+        assert_eq!(evacuated.left_without, expected, "{chassis}");
+    }
+    // The shared group went empty with its second member: both ports behind it and the external one.
+    assert!(!server.dump().contains("ovn-chassis-had-no-gateway"));
+}
+
+#[tokio::test]
+async fn an_evacuation_from_a_followed_view_needs_no_look_and_an_old_view_is_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, client) = seeded(folder.path()).await;
+    let mut view = client.follow(followed()).await.unwrap();
+    let replica = view.until(PATIENCE, |_| true).await.unwrap();
+    let known = ChassisRows::in_replica(&replica, &gw1());
+    assert_eq!(known.count(), 5);
+    server.ctl(&["lrp-set-gateway-chassis", "lrp2", "gw1", "7", "--", "lrp-del-gateway-chassis", "lrp1", "gw1"]);
+    let evacuated = commit_evacuation_of(&client, known, &[], PATIENCE).await.unwrap();
+    assert_eq!(evacuated.rows(), 5);
+    // A view that shows nothing is not believed.
+    server.ctl(&["lrp-set-gateway-chassis", "lrp2", "gw1", "7"]);
+    let nothing = ChassisRows { chassis: gw1(), gateway_chassis: vec![], ha_chassis: vec![] };
+    assert_eq!(commit_evacuation_of(&client, nothing, &[], PATIENCE).await.unwrap().rows(), 1);
 }
 
 #[tokio::test]

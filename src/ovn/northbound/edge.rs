@@ -48,24 +48,48 @@ pub async fn commit_evacuation(
     guards: &[Operation],
     deadline: Duration,
 ) -> Result<Evacuated, NorthboundError> {
+    let unknown = ChassisRows { chassis: chassis.clone(), gateway_chassis: Vec::new(), ha_chassis: Vec::new() };
+    commit_evacuation_of(client, unknown, guards, deadline).await
+}
+
+/// The same, starting from rows that are known already (from a followed Northbound): one exchange in the usual case. If
+/// they turn out not to be all, they are looked up.
+pub async fn commit_evacuation_of(
+    client: &Client,
+    mut rows: ChassisRows,
+    guards: &[Operation],
+    deadline: Duration,
+) -> Result<Evacuated, NorthboundError> {
+    if rows.is_empty() {
+        // That nothing names the chassis is for the database to say, not for a copy.
+        rows = fetch_chassis_rows(client, &rows.chassis, deadline).await?;
+    }
     let mut tries = 0;
     loop {
         tries += 1;
-        let rows = fetch_chassis_rows(client, chassis, deadline).await?;
         let plan = plan_evacuation(&rows, guards);
         if plan.is_empty() {
             return Ok(Evacuated::default());
         }
         match client.transact(&plan, deadline).await {
-            Ok(outcomes) => return parse_evacuation(chassis, &outcomes),
+            Ok(outcomes) => {
+                let reading = parse_evacuation(&rows, &outcomes)?;
+                let question = reading.plan_ports_behind_groups();
+                let answer = match question.as_slice() {
+                    [] => Vec::new(),
+                    question => client.transact(question, deadline).await?,
+                };
+                return reading.into_evacuated(&answer);
+            }
             Err(error) => match error.server_error().map(|refusal| &refusal.kind) {
                 Some(Kind::ReferentialIntegrityViolation) if tries < TRIES => {}
                 Some(Kind::ReferentialIntegrityViolation) => {
-                    return Err(NorthboundError::Contended { chassis: chassis.clone(), tries, source: error });
+                    return Err(NorthboundError::Contended { chassis: rows.chassis, tries, source: error });
                 }
                 _ => return Err(error.into()),
             },
         }
+        rows = fetch_chassis_rows(client, &rows.chassis, deadline).await?;
     }
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::model::ids::SystemId;
 use crate::ovsdb::{ClientError, ValueError};
 
-pub use edge::{commit_evacuation, fetch_chassis_rows, fetch_gateway_view, fetch_pins, followed};
+pub use edge::{commit_evacuation, commit_evacuation_of, fetch_chassis_rows, fetch_gateway_view, fetch_pins, followed};
 pub use evacuation::{ChassisRows, Evacuated};
 pub use pins::{Pin, PinKind, Pins};
 pub use view::{Candidate, GatewayPort, GatewayView, PortKind, chassis_named};
