@@ -232,12 +232,20 @@ pub async fn evacuate(
     attempt: Duration,
 ) -> Result<Evacuation, DatabaseError> {
     let client = &link.northbound.client;
-    let view = northbound::fetch_gateway_view(client, id, attempt).await?;
-    let left_without = view.ports_without_other().iter().map(|p| p.name.clone()).collect();
     // Only where the decision relied on other candidates must they still be there.
-    let guards = if guarded { view.candidate_guards() } else { Vec::new() };
-    let done = northbound::commit_evacuation(client, id, &guards, attempt).await?;
-    Ok(Evacuation { rows: done.rows(), left_without })
+    let guards = match guarded {
+        true => northbound::fetch_gateway_view(client, id, attempt).await?.candidate_guards(),
+        false => Vec::new(),
+    };
+    let done = match link.northbound.replica() {
+        // Who is named where is followed anyway: no need to ask first.
+        Some(replica) => {
+            let known = northbound::ChassisRows::in_replica(&replica, id);
+            northbound::commit_evacuation_of(client, known, &guards, attempt).await?
+        }
+        None => northbound::commit_evacuation(client, id, &guards, attempt).await?,
+    };
+    Ok(Evacuation { rows: done.rows(), left_without: done.left_without })
 }
 
 /// Ports that have no other gateway than this chassis.

@@ -3,10 +3,11 @@
 //! `cargo bench --bench central` seeds a Northbound with 5,000 and 20,000 router ports and a Southbound with 20,000 port
 //! bindings, does each job both ways over TLS, and writes the rows to `target/bench.json`.
 //!
-//! - *Ours* is a process of its own that does what the controller does: its client is connected already when the job
-//!   starts. The time and the bytes of the connection are measured too and stand in columns of their own.
-//! - Naming the ports and their other candidates beforehand, which the tools' way does not do, is not part of the job
-//!   either; what it costs stands in columns of its own.
+//! - *Ours* is a process of its own that does what the controller does: its client is connected and follows the names
+//!   of the candidates already when the job starts, and what the job's own changes cost there is counted with the job.
+//!   Connecting and the first reading are measured too and stand in columns of their own: the controller pays them once.
+//! - Naming the ports with all their other candidates beforehand, as `lastGateway: Hold` asks for and the tools' way does
+//!   not do, is not part of the job either; what it costs stands in columns of its own.
 //! - *Baseline* is the same job by processes of `ovn-nbctl` or `ovn-sbctl`: look, one call that changes, look again;
 //!   `ovn-sbctl chassis-del` for the deletion. Their time is from the start of the process to its end.
 //! - Times are taken on a direct connection, the median of three; bytes in a run of their own through a counting proxy.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use ovn_chassis::model::ids::SystemId;
-use ovn_chassis::ovn::northbound::{commit_evacuation, fetch_gateway_view};
+use ovn_chassis::ovn::northbound::{self, ChassisRows, commit_evacuation_of, fetch_gateway_view};
 use ovn_chassis::ovn::southbound::commit_chassis_del;
-use ovn_chassis::ovsdb::{Client, ServerNames, Settings, TlsFiles, TlsSource};
+use ovn_chassis::ovsdb::{Client, Replica, ServerNames, Settings, TlsFiles, TlsSource};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
@@ -101,7 +101,7 @@ pub async fn run_ours(job: Job, target: &Target, traffic: Option<&Traffic>) -> M
     measured
 }
 
-/// The process: what the controller does with its connected client.
+/// The process: what the controller does with its connected client, which follows who is named where.
 pub async fn ours(arguments: &[String]) {
     let [job, remote, ca, certificate, key] = arguments else { panic!("ours JOB REMOTE CA CERTIFICATE KEY") };
     let begin = Instant::now();
@@ -112,6 +112,12 @@ pub async fn ours(arguments: &[String]) {
         Settings::new(remote.parse().unwrap(), database).with_tls(TlsSource::Files(files), ServerNames::ChainOnly);
     let client = Client::spawn(settings);
     client.connected(PATIENCE).await.unwrap();
+    let mut view = None;
+    if evacuate {
+        let mut followed = client.follow(northbound::followed()).await.unwrap();
+        followed.until(PATIENCE, |_| true).await.unwrap();
+        view = Some(followed);
+    }
     println!("{}", json!({"connect_s": begin.elapsed().as_secs_f64()}));
     let chassis = SystemId::new(seed::leaving());
     let told = || {
@@ -127,12 +133,18 @@ pub async fn ours(arguments: &[String]) {
         told();
     }
     let begin = Instant::now();
-    if evacuate {
-        assert!(commit_evacuation(&client, &chassis, &[], PATIENCE).await.unwrap().rows() > 0);
+    if let Some(view) = &view {
+        let known = ChassisRows::in_replica(&view.current().unwrap(), &chassis);
+        assert!(commit_evacuation_of(&client, known, &[], PATIENCE).await.unwrap().rows() > 0);
     } else {
         assert_eq!(commit_chassis_del(&client, &chassis, PATIENCE).await.unwrap().chassis, 1);
     }
     let job_s = begin.elapsed().as_secs_f64();
+    if let Some(mut view) = view {
+        // The bytes that tell the view of its own job's end are the job's too.
+        let gone = |replica: &Replica| ChassisRows::in_replica(replica, &chassis).is_empty();
+        view.until(PATIENCE, gone).await.unwrap();
+    }
     println!("{}", json!({"job_s": job_s, "rss_kb": own_peak_kb()}));
 }
 

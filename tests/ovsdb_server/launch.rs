@@ -179,6 +179,8 @@ impl Server {
         eventually("the server's socket", Duration::from_secs(20), || {
             std::os::unix::net::UnixStream::connect(&socket).ok()
         });
+        let port = std::net::SocketAddr::new(self.address, PORT);
+        eventually("the server's port", Duration::from_secs(20), || std::net::TcpStream::connect(port).ok());
     }
 
     pub fn kill(&mut self) {
