@@ -54,7 +54,13 @@ fn is_agent_given_up(view: &NodeView, spec: &OVNChassisNodeSpec, now: Timestamp)
     if !spec.leaving {
         return Ok(false);
     }
-    let since = view.record.as_ref().filter(|r| r.reason.as_deref() == Some(Reason::GatewayFlag.as_str()));
+    let reason = view.record.as_ref().and_then(|r| r.reason.as_deref()).and_then(Reason::parse);
+    let past = matches!(reason, Some(Reason::MovingGateways | Reason::CentralNotReady | Reason::DatabaseNotSynced));
+    if past && view.record.as_ref().is_some_and(|r| r.leaving) {
+        // It got past this point before, so it stays past it: the entry remembers what no Job can.
+        return Ok(true);
+    }
+    let since = view.record.as_ref().filter(|_| reason == Some(Reason::GatewayFlag));
     let Some(since) = since.and_then(|r| r.last_transition_time.as_ref()) else { return Ok(false) };
     let wait = SignedDuration::from_secs(view.dead_agent_wait_seconds);
     let then = since.0.checked_add(wait).unwrap_or(Timestamp::MAX);
@@ -186,7 +192,11 @@ fn move_gateways(
     plan: &mut Plan,
 ) {
     if view.outcomes.evacuated.as_ref() == Some(id) {
-        // Both flip in one write.
+        if !view.record.as_ref().is_some_and(|r| r.gateway) {
+            // The role went before the status ever showed it: shown first, so that both flip in one write.
+            plan.entry = Some(entry(view, Some(id), Reason::MovingGateways, String::new()));
+            return;
+        }
         let mut record = record(view, Some(id), Reason::NorthboundConfirmed, left_without(view));
         record.gateway = false;
         record.gateway_evacuated = true;

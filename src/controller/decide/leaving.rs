@@ -21,7 +21,8 @@ pub fn is_forgotten(view: &NodeView) -> bool {
     }
     match (&view.ocn, &view.departed) {
         (Some(ocn), Some(departed)) => {
-            ocn.spec.leaving && ocn.spec.system_id.as_deref() == Some(departed.system_id.as_str())
+            let id = ocn.spec.system_id.as_deref();
+            ocn.spec.leaving && id.is_none_or(|id| id == departed.system_id)
         }
         (Some(ocn), None) => ocn.spec.leaving && ocn.spec.system_id.is_none(),
         (None, Some(_)) => !view.selected || has_unfinished_deletion(view),
@@ -98,6 +99,10 @@ pub fn deregister(view: &NodeView, spec: &OVNChassisNodeSpec, id: Option<&System
     // The daemons end first: a row that is deleted while ovn-controller runs is back within milliseconds.
     release(view, plan);
     let released = !plan.steps.contains(&Step::ReleaseNode);
+    if !released && view.outcomes.deregistered.is_some() {
+        // The node was ours again in between, and may have registered again.
+        plan.steps.insert(0, Step::ForgetOutcomes);
+    }
     if !released || !view.pods.is_empty() {
         let names: Vec<_> = view.pods.iter().map(|p| p.name.clone()).collect();
         let message = format!("waits for the node's pods to end: {}", super::wanted::some_of(&names));

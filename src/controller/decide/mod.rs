@@ -26,6 +26,9 @@ pub mod status;
 pub mod view;
 pub mod wanted;
 
+#[cfg(test)]
+mod simulation;
+
 pub use order::decide;
 pub use plan::{Entry, JobChange, Plan, Step};
 pub use reason::Reason;

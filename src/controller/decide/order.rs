@@ -46,7 +46,9 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
     stale_jobs(view, &wanted.spec, &mut plan);
     let before = view.ocn.as_ref().map(|o| &o.spec);
     if before != Some(&wanted.spec) {
-        if !wanted.spec.evacuate {
+        // What an earlier drain brought says nothing about this one.
+        let turns = before.is_none_or(|b| b.evacuate != wanted.spec.evacuate || b.leaving != wanted.spec.leaving);
+        if turns || !wanted.spec.evacuate {
             plan.steps.push(Step::ForgetOutcomes);
         }
         // A role that is on its way out first loses the Jobs of an earlier drain, so that a wait never meets them.
@@ -133,13 +135,18 @@ fn delete_jobs(view: &NodeView, kinds: &[JobKind], plan: &mut Plan) {
 /// The entry as it follows from what is applied, with a reason and a message.
 pub fn record(view: &NodeView, id: Option<&SystemId>, reason: Reason, message: String) -> NodeRecord {
     let ocn = view.ocn.as_ref();
-    let base = view.record.clone().unwrap_or_else(|| NodeRecord {
-        // The status was lost: what the object asks for is the best that is known.
-        gateway: ocn.is_some_and(|o| o.spec.evacuate),
-        ..NodeRecord::default()
-    });
+    let base = view.record.clone().unwrap_or_default();
     let applied = view.is_applied();
     let applied_gateway = applied && ocn.is_some_and(|o| o.spec.gateway);
+    // Held at true until the evacuation is confirmed, also where the status never got to say it before (or was lost).
+    let held_gateway = !base.gateway_evacuated && ocn.is_some_and(|o| o.spec.evacuate);
+    let message = match &view.shares_hash_with {
+        Some(other) => {
+            let note = format!("served without Jobs: node {other} has the same eight digits in their names");
+            if message.is_empty() { note } else { format!("{message}; {note}") }
+        }
+        None => message,
+    };
     let shown = matches!(
         reason,
         Reason::GatewayFlag | Reason::MovingGateways | Reason::NorthboundConfirmed | Reason::LastGateway
@@ -147,7 +154,7 @@ pub fn record(view: &NodeView, id: Option<&SystemId>, reason: Reason, message: S
     NodeRecord {
         name: view.node.to_string(),
         system_id: id.map(SystemId::to_string).or(base.system_id),
-        gateway: base.gateway || applied_gateway,
+        gateway: base.gateway || applied_gateway || held_gateway,
         config_hash: ocn.filter(|_| applied).map(|o| o.spec.config_hash.clone()).or(base.config_hash),
         gateway_evacuated: base.gateway_evacuated,
         leaving: ocn.is_some_and(|o| o.spec.leaving),

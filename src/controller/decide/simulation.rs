@@ -1,0 +1,543 @@
+//! Random walks of `decide` through a toy world that keeps the rules of the API and of the databases.
+//!
+//! The world is flipped, crashed and cut off at random; after each write the promises that users rely on are checked,
+//! and at the end everything is let settle and must depend on the last labels alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::view::{DatabaseState, GatewayDuties, JobOwner, JobView, NodeObject, NodeView, Outcomes, PodView};
+use super::{Entry, JobChange, Step, decide};
+use crate::api::{DepartedNode, NodeRecord, OVNChassis, OVNChassisNode, OVNChassisNodeStatus, ObservedSettings};
+use crate::cluster::jobs::JobPhase;
+use crate::controller::objects::chassis_ref;
+use crate::model::ids::{NodeName, SystemId};
+use crate::model::names::{JobKind, OWNER_LABEL, SYSTEM_ID_ANNOTATION};
+
+const CHASSIS: &str = "openstack.c5c3.io/chassis";
+const GATEWAY: &str = "openstack.c5c3.io/gateway";
+
+fn chassis() -> OVNChassis {
+    serde_json::from_value(json!({
+        "apiVersion": "ovn.openstack.c5c3.io/v1alpha1",
+        "kind": "OVNChassis",
+        "metadata": {"name": "c", "namespace": "ns", "uid": "u", "generation": 1},
+        "spec": {
+            "centralRef": {"name": "central"},
+            "nodeSelector": {CHASSIS: "true"},
+            "gateway": {"nodeSelector": {GATEWAY: "true"}},
+        },
+    }))
+    .unwrap()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Labels {
+        chassis: bool,
+        gateway: bool,
+    },
+    DeleteNode,
+    CreateNode,
+    Agent,
+    AgentDies(bool),
+    PodsFollow,
+    /// A pass that dies after so many steps, if it has as many.
+    Pass {
+        steps: usize,
+    },
+    Report,
+    Crash,
+    Northbound(bool),
+    Southbound(bool),
+    Seconds(i64),
+    RowsPutBack,
+    DeleteJob(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (any::<bool>(), any::<bool>()).prop_map(|(chassis, gateway)| Event::Labels { chassis, gateway }),
+        1 => Just(Event::DeleteNode),
+        1 => Just(Event::CreateNode),
+        6 => Just(Event::Agent),
+        1 => any::<bool>().prop_map(Event::AgentDies),
+        3 => Just(Event::PodsFollow),
+        10 => (0usize..4).prop_map(|steps| Event::Pass { steps }),
+        8 => Just(Event::Report),
+        1 => Just(Event::Crash),
+        1 => any::<bool>().prop_map(Event::Northbound),
+        1 => any::<bool>().prop_map(Event::Southbound),
+        2 => (0i64..40).prop_map(Event::Seconds),
+        1 => Just(Event::RowsPutBack),
+        1 => (0usize..3).prop_map(Event::DeleteJob),
+    ]
+}
+
+struct Toy {
+    chassis: Arc<OVNChassis>,
+    now: Timestamp,
+    object: Option<NodeObject>,
+    record: Option<NodeRecord>,
+    departed: Option<DepartedNode>,
+    ocn: Option<OVNChassisNode>,
+    jobs: BTreeMap<JobKind, JobView>,
+    pods: bool,
+    agent_alive: bool,
+    northbound: bool,
+    southbound: bool,
+    /// Rows that name the node's id.
+    rows: usize,
+    registered: bool,
+    outcomes: Outcomes,
+    pending: Option<Entry>,
+    uids: u32,
+    /// The Northbound confirmed since the flag went off last.
+    confirmed: bool,
+}
+
+impl Toy {
+    fn new() -> Self {
+        Self {
+            chassis: Arc::new(chassis()),
+            now: Timestamp::new(1_000_000, 0).unwrap(),
+            object: Some(NodeObject { uid: "n1".into(), ..NodeObject::default() }),
+            record: None,
+            departed: None,
+            ocn: None,
+            jobs: BTreeMap::new(),
+            pods: false,
+            agent_alive: true,
+            northbound: true,
+            southbound: true,
+            rows: 0,
+            registered: false,
+            outcomes: Outcomes::default(),
+            pending: None,
+            uids: 1,
+            confirmed: false,
+        }
+    }
+
+    fn uid(&mut self) -> String {
+        self.uids += 1;
+        format!("uid-{}", self.uids)
+    }
+
+    fn view(&self) -> NodeView {
+        let label = chassis_ref(&self.chassis).owner_label_value();
+        let selected = self.object.as_ref().is_some_and(|o| o.labels.get(CHASSIS).is_some_and(|v| v == "true"));
+        let pod = PodView {
+            name: "p".into(),
+            uid: "p".into(),
+            component: "ovs".into(),
+            ready: true,
+            ending: self.object.as_ref().and_then(|o| o.owner_label()) != Some(label.as_str()),
+            created: None,
+            revision: String::new(),
+        };
+        let state = |up: bool| {
+            if up { DatabaseState::Synced } else { DatabaseState::OutOfReach("refused".into()) }
+        };
+        NodeView {
+            node: NodeName::from("node-a"),
+            chassis: self.chassis.clone(),
+            object: self.object.clone(),
+            selected,
+            record: self.record.clone(),
+            departed: self.departed.clone(),
+            ocn: self.ocn.clone().map(Arc::new),
+            config_map_entry: None,
+            jobs: self.jobs.clone(),
+            shares_hash_with: None,
+            pods: if self.pods { vec![pod] } else { vec![] },
+            ovn_remote: Ok("tcp:192.0.2.1:6642".into()),
+            northbound: state(self.northbound),
+            southbound: state(self.southbound),
+            duties: GatewayDuties { rows: self.northbound.then_some(self.rows), sole: vec![] },
+            bindings: None,
+            ids_elsewhere: Arc::default(),
+            grants: vec![],
+            outcomes: self.outcomes.clone(),
+            trouble: None,
+            dead_agent_wait_seconds: 30,
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Labels { chassis, gateway } => {
+                let Some(object) = &mut self.object else { return };
+                for (label, on) in [(CHASSIS, chassis), (GATEWAY, gateway)] {
+                    if on {
+                        object.labels.insert(label.into(), "true".into());
+                    } else {
+                        object.labels.remove(label);
+                    }
+                }
+            }
+            Event::DeleteNode => self.object = None,
+            Event::CreateNode => {
+                if self.object.is_none() {
+                    let uid = self.uid();
+                    self.object = Some(NodeObject { uid, ..NodeObject::default() });
+                }
+            }
+            Event::Agent => self.agent(),
+            Event::AgentDies(dead) => self.agent_alive = !dead,
+            Event::PodsFollow => {
+                // ovn-controller ends with `exit --restart`: its row stays.
+                self.pods = self.object.as_ref().is_some_and(|o| o.owner_label().is_some());
+            }
+            Event::Pass { steps } => self.pass(steps),
+            Event::Report => self.write_status(),
+            Event::Crash => {
+                self.outcomes = Outcomes::default();
+                self.pending = None;
+            }
+            Event::Northbound(up) => self.northbound = up,
+            Event::Southbound(up) => self.southbound = up,
+            Event::Seconds(n) => self.now = self.now.checked_add(SignedDuration::from_secs(n)).unwrap(),
+            Event::RowsPutBack => {
+                // A CMS schedules onto what announces itself.
+                if self.registered
+                    && self
+                        .ocn
+                        .as_ref()
+                        .and_then(|o| o.status.as_ref())
+                        .and_then(|s| s.observed.as_ref())
+                        .is_some_and(|o| o.gateway)
+                {
+                    self.rows += 3;
+                }
+            }
+            Event::DeleteJob(n) => {
+                if let Some(kind) = JobKind::ALL.get(n) {
+                    self.jobs.remove(kind);
+                }
+            }
+        }
+    }
+
+    fn agent(&mut self) {
+        if !self.agent_alive {
+            return;
+        }
+        let Some(ocn) = &mut self.ocn else { return };
+        let status = ocn.status.get_or_insert_with(OVNChassisNodeStatus::default);
+        status.observed = Some(ObservedSettings {
+            gateway: ocn.spec.gateway,
+            system_id: ocn.spec.system_id.clone(),
+            ..Default::default()
+        });
+        if ocn.spec.system_id.is_some() {
+            status.applied_hash = Some(ocn.spec.config_hash.clone());
+            status.observed_generation = ocn.metadata.generation;
+            // Only a running ovn-controller registers.
+            self.registered |= self.pods;
+            if ocn.spec.gateway {
+                self.rows = self.rows.max(1);
+            }
+        }
+    }
+
+    fn write_status(&mut self) {
+        let Some(entry) = self.pending.take() else { return };
+        match entry {
+            Entry::Is(record) => {
+                let mut record = *record;
+                let old = self.record.clone().unwrap_or_default();
+                if record.gateway_evacuated && !old.gateway_evacuated {
+                    assert!(self.confirmed, "gatewayEvacuated before the Northbound confirmed");
+                    assert!(old.gateway && !record.gateway, "both flip in one write");
+                }
+                if old.gateway && !record.gateway {
+                    assert!(record.gateway_evacuated && !old.gateway_evacuated, "gateway left without a confirmation");
+                }
+                let same = old.phase == record.phase && old.reason == record.reason;
+                record.last_transition_time = if same { old.last_transition_time } else { Some(Time(self.now)) };
+                self.departed = None;
+                self.record = Some(record);
+            }
+            Entry::Departs { system_id } => {
+                if let (Some(id), Some(old)) = (system_id, &self.record) {
+                    self.departed = Some(DepartedNode {
+                        name: old.name.clone(),
+                        system_id: id.to_string(),
+                        time: Time(self.now),
+                        returned: None,
+                    });
+                }
+                self.record = None;
+            }
+            Entry::Goes => self.record = None,
+        }
+    }
+
+    fn pass(&mut self, most: usize) {
+        let view = self.view();
+        let plan = decide(&view, self.now);
+        if let Some(entry) = plan.entry {
+            self.pending = Some(entry);
+        }
+        for (number, step) in plan.steps.into_iter().enumerate() {
+            if number >= most {
+                return;
+            }
+            if !self.act(step) {
+                return;
+            }
+        }
+    }
+
+    /// Does a step; false if it failed, which ends the pass.
+    fn act(&mut self, step: Step) -> bool {
+        let label = chassis_ref(&self.chassis).owner_label_value();
+        match step {
+            Step::MarkNode { system_id } => {
+                let Some(object) = &mut self.object else { return false };
+                object.labels.insert(OWNER_LABEL.into(), label);
+                if let Some(id) = system_id {
+                    object.annotations.insert(SYSTEM_ID_ANNOTATION.into(), id.to_string());
+                }
+            }
+            Step::ReleaseNode => {
+                if let Some(object) = &mut self.object {
+                    object.labels.remove(OWNER_LABEL);
+                }
+            }
+            Step::WriteNode(spec) => self.write_object(*spec),
+            Step::DeleteNode => {
+                assert!(self.record.is_none(), "forgotten in the status first");
+                self.ocn = None;
+            }
+            Step::CreateJobs { kinds, settings } => {
+                for kind in kinds {
+                    let uid = self.uid();
+                    assert!(!self.jobs.contains_key(&kind), "{kind} exists already");
+                    let job = JobView {
+                        name: kind.to_string(),
+                        uid,
+                        owner: JobOwner::Us,
+                        phase: JobPhase::Waiting,
+                        settings: settings.clone(),
+                        deadline_seconds: 300,
+                        ending: false,
+                    };
+                    self.jobs.insert(kind, job);
+                }
+            }
+            Step::DeleteJob { kind, uid, .. } => {
+                if self.jobs.get(&kind).is_some_and(|j| j.uid == uid) {
+                    self.jobs.remove(&kind);
+                }
+            }
+            Step::ChangeJobs(changes) => {
+                for (kind, change) in changes {
+                    if !self.change_job(kind, change) {
+                        return false;
+                    }
+                }
+            }
+            Step::Evacuate { .. } => {
+                if !self.northbound {
+                    self.outcomes.attempts += 1;
+                    self.outcomes.last_error = Some("refused".into());
+                    return false;
+                }
+                assert!(self.ocn.as_ref().is_some_and(|o| !o.spec.gateway), "rows go only after the flag");
+                self.rows = 0;
+                self.confirmed = true;
+                self.outcomes.evacuated = self.id();
+                self.outcomes.last_error = None;
+                self.outcomes.attempts = 0;
+            }
+            Step::Deregister { .. } => {
+                if !self.southbound {
+                    self.outcomes.attempts += 1;
+                    self.outcomes.last_error = Some("refused".into());
+                    return false;
+                }
+                assert!(!self.pods, "deregistered while its pods live");
+                let spec = self.ocn.as_ref().map(|o| o.spec.clone()).unwrap();
+                assert!(spec.leaving);
+                assert!(
+                    !spec.evacuate || self.record.as_ref().is_some_and(|r| r.gateway_evacuated),
+                    "evacuation comes before chassis-del"
+                );
+                self.registered = false;
+                self.outcomes.deregistered = self.id();
+            }
+            Step::ForgetOutcomes => self.outcomes = Outcomes::default(),
+            Step::Announce(_) => {}
+        }
+        true
+    }
+
+    fn id(&self) -> Option<SystemId> {
+        self.ocn.as_ref().and_then(|o| o.spec.system_id.clone()).map(SystemId::new)
+    }
+
+    fn write_object(&mut self, spec: crate::api::OVNChassisNodeSpec) {
+        let before = self.ocn.clone();
+        let old = before.as_ref().map(|o| o.spec.clone()).unwrap_or_default();
+        if spec.evacuate && !old.evacuate {
+            self.confirmed = false;
+            for kind in [JobKind::Apply, JobKind::Evacuate] {
+                assert!(
+                    !self.jobs.get(&kind).is_some_and(|j| j.phase.is_finished()),
+                    "a wait would meet an old {kind}"
+                );
+            }
+        }
+        if spec.leaving && !old.leaving {
+            let stale = self.jobs.get(&JobKind::ChassisDel).is_some_and(|j| j.phase.is_finished());
+            assert!(!stale, "a wait would meet an old chassis-del");
+        }
+        if spec.gateway {
+            assert!(!spec.evacuate);
+            let evacuated = self.record.as_ref().is_some_and(|r| r.gateway_evacuated);
+            assert!(!evacuated, "a gateway again while the status says that it was evacuated");
+        }
+        if let Some(id) = &old.system_id {
+            assert_eq!(Some(id), spec.system_id.as_ref(), "an id never changes");
+        }
+        let mut ocn = before.unwrap_or_else(|| OVNChassisNode::new("node-a", Default::default()));
+        if ocn.spec != spec {
+            ocn.metadata.generation = Some(ocn.metadata.generation.unwrap_or(0) + 1);
+        }
+        ocn.spec = spec;
+        self.ocn = Some(ocn);
+    }
+
+    fn change_job(&mut self, kind: JobKind, change: JobChange) -> bool {
+        let record = self.record.clone();
+        let hash = self.ocn.as_ref().map(|o| o.spec.config_hash.clone());
+        let Some(job) = self.jobs.get_mut(&kind) else { return false };
+        assert!(!job.phase.is_finished(), "finished stays finished");
+        job.phase = match change {
+            JobChange::Start => {
+                assert_eq!(job.phase, JobPhase::Waiting, "started once");
+                JobPhase::Started(self.now)
+            }
+            JobChange::Complete { .. } => {
+                let shown = match kind {
+                    JobKind::Apply => record.is_some_and(|r| r.config_hash == hash),
+                    JobKind::Evacuate => record.is_some_and(|r| r.gateway_evacuated),
+                    JobKind::ChassisDel => record.is_none(),
+                };
+                assert!(shown, "{kind} is Complete before the status shows its result");
+                JobPhase::Complete(self.now)
+            }
+            JobChange::Fail { message, .. } => {
+                assert!(record.is_some_and(|r| r.reason.as_deref() == Some("JobFailed")), "said in the status first");
+                JobPhase::Failed { at: self.now, message }
+            }
+        };
+        true
+    }
+
+    /// Everybody does their work until nothing changes.
+    fn settle(&mut self) {
+        (self.agent_alive, self.northbound, self.southbound) = (true, true, true);
+        for _ in 0..60 {
+            self.jobs.retain(|_, j| !matches!(j.phase, JobPhase::Failed { .. }));
+            self.pass(usize::MAX);
+            self.write_status();
+            self.agent();
+            self.happens(Event::PodsFollow);
+        }
+    }
+
+    fn assert_settled(&self) {
+        let has = |label: &str| self.object.as_ref().is_some_and(|o| o.labels.contains_key(label));
+        let unfinished: Vec<_> = self.jobs.values().filter(|j| !j.phase.is_finished()).collect();
+        let plan = decide(&self.view(), self.now);
+        assert!(
+            unfinished.is_empty(),
+            "Jobs without an end: {unfinished:?}; {:?} {:?} {:?} {plan:?}",
+            self.record,
+            self.departed,
+            self.ocn
+        );
+        if !has(CHASSIS) {
+            assert!(self.record.is_none(), "{:?}", self.record);
+            assert!(self.ocn.is_none(), "{:?}", self.ocn);
+            assert_eq!((self.rows, self.registered, self.pods), (0, false, false));
+            return;
+        }
+        let record = self.record.as_ref().unwrap();
+        assert!(!record.leaving && self.pods && self.registered);
+        if has(GATEWAY) {
+            let shown = (record.gateway, record.gateway_evacuated, record.reason.as_deref());
+            assert_eq!(shown, (true, false, Some("AsDesired")));
+        } else {
+            assert!(!record.gateway, "{record:?}");
+            assert_eq!(self.rows, 0);
+            assert_eq!(record.gateway_evacuated, self.ocn.as_ref().unwrap().spec.evacuate);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_walk_breaks_a_promise_and_the_end_depends_on_the_last_labels_alone(
+        events in prop::collection::vec(event(), 1..120),
+    ) {
+        let mut toy = Toy::new();
+        toy.happens(Event::Labels { chassis: true, gateway: true });
+        for event in events {
+            toy.happens(event);
+        }
+        toy.settle();
+        toy.assert_settled();
+    }
+}
+
+#[test]
+fn the_guides_two_steps() {
+    let mut toy = Toy::new();
+    toy.happens(Event::Labels { chassis: true, gateway: true });
+    toy.settle();
+    toy.assert_settled();
+    assert!(toy.jobs.is_empty(), "no Job without a drain");
+    toy.happens(Event::Labels { chassis: true, gateway: false });
+    toy.settle();
+    toy.assert_settled();
+    let record = toy.record.as_ref().unwrap();
+    assert_eq!((record.gateway, record.gateway_evacuated), (false, true));
+    assert_eq!(toy.jobs.keys().copied().collect::<Vec<_>>(), [JobKind::Apply, JobKind::Evacuate]);
+    toy.happens(Event::Labels { chassis: false, gateway: false });
+    toy.settle();
+    toy.assert_settled();
+    assert!(matches!(toy.jobs[&JobKind::ChassisDel].phase, JobPhase::Complete(_)));
+    assert!(toy.departed.is_some());
+}
+
+#[test]
+fn row19_a_node_object_that_is_deleted_with_a_dead_agent_leaves_after_the_wait() {
+    let mut toy = Toy::new();
+    toy.happens(Event::Labels { chassis: true, gateway: true });
+    toy.settle();
+    toy.agent_alive = false;
+    toy.happens(Event::DeleteNode);
+    toy.pods = false;
+    for _ in 0..20 {
+        toy.pass(usize::MAX);
+        toy.write_status();
+    }
+    assert!(toy.record.as_ref().is_some_and(|r| r.gateway), "waits for the agent, for a bounded time");
+    toy.happens(Event::Seconds(31));
+    for _ in 0..20 {
+        toy.pass(usize::MAX);
+        toy.write_status();
+    }
+    toy.assert_settled();
+}
