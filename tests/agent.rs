@@ -1,4 +1,5 @@
-//! The agent alone: a real API server that knows our kinds, roles and policy, a real node database, and a test that plays the controller.
+//! The agent alone: a real API server that knows our kinds, roles and policy, a real node database, and a test that
+//! plays the controller.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,7 +1,8 @@
-//! The hooks against real daemons: `ovsdb-server`, `ovs-vswitchd` (its datapath in user space) and `ovn-controller`, each test in folders of its own.
+//! The hooks against real daemons: `ovsdb-server`, `ovs-vswitchd` (its datapath in user space) and `ovn-controller`,
+//! each test in folders of its own.
 //!
-//! A "pod" here is a uid and the processes that carry it; what a test asserts is what a user could see: which processes live, what the hooks exit with and
-//! how long they take, what the database holds.
+//! A "pod" here is a uid and the processes that carry it; what a test asserts is what a user could see: which
+//! processes live, what the hooks exit with and how long they take, what the database holds.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

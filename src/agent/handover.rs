@@ -1,5 +1,5 @@
-//! The agent's part in a hand-over: it acts only while its pod holds the claim of the `ovs` daemons, and it leaves the controller's grants where the probes
-//! of standby pods read them.
+//! The agent's part in a hand-over: it acts only while its pod holds the claim of the `ovs` daemons, and it leaves
+//! the controller's grants where the probes of standby pods read them.
 
 use std::fs::File;
 use std::path::Path;

@@ -7,7 +7,8 @@
 //! report    server-side apply of the status, when it says something new
 //! ```
 //!
-//! It holds no credential of a database and talks to none but the node's own. While the API server is away it goes on with what it knows.
+//! It holds no credential of a database and talks to none but the node's own. While the API server is away it goes on
+//! with what it knows.
 
 pub mod act;
 pub mod decide;

@@ -114,7 +114,8 @@ impl Probes {
     }
 }
 
-/// Asks the daemons again and again, sooner when `look` is notified, and publishes answers that differ. Ends when nobody listens any more.
+/// Asks the daemons again and again, sooner when `look` is notified, and publishes answers that differ. Ends when
+/// nobody listens any more.
 pub async fn probe_daemons(dirs: RunDirs, look: Arc<Notify>, publish: watch::Sender<Probes>) {
     loop {
         let before = publish.borrow().clone();
@@ -163,7 +164,8 @@ fn parse_version(text: &str) -> Option<String> {
     text.lines().next()?.split_whitespace().next_back().map(str::to_owned)
 }
 
-/// Both schema versions, as far as the tools of the image can tell. Read once: both come with the image, and with it a new pod and a new agent.
+/// Both schema versions, as far as the tools of the image can tell. Read once: both come with the image, and with it
+/// a new pod and a new agent.
 async fn read_schemas(dirs: &RunDirs, before: &Probes) -> Option<Schemas> {
     if before.schemas.is_some() {
         return before.schemas.clone();

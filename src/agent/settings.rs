@@ -8,8 +8,8 @@ use crate::ovs::rundir::RunDirs;
 
 /// Applies this node's settings to its Open vSwitch database and reports how the node is.
 ///
-/// Watches the one OVNChassisNode of its node, writes through `ovs-vsctl` and only the keys that are its own, and keeps the object's status current. Ends on
-/// SIGTERM. Works on with what it knows while the API server is away.
+/// Watches the one OVNChassisNode of its node, writes through `ovs-vsctl` and only the keys that are its own, and
+/// keeps the object's status current. Ends on SIGTERM. Works on with what it knows while the API server is away.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AgentArgs {
     /// Name of this Node, which is also the name of its OVNChassisNode

@@ -116,7 +116,8 @@ impl Worker<'_> {
                     if !alive {
                         return Err(AgentError::Ended("the database client"));
                     }
-                    // ovs-vswitchd writes its version when it starts, and a restart of the server takes it away for a moment.
+                    // ovs-vswitchd writes its version when it starts, and a restart of the server takes it away for a
+                    // moment.
                     look.notify_one();
                 }
                 changed = object_changed.changed() => changed.map_err(|_| AgentError::Ended("the watch"))?,

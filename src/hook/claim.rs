@@ -1,7 +1,8 @@
 //! Which pod runs the daemons of a node: one claim per set of daemons, passed from pod to pod.
 //!
-//! A claim is free when nobody ever took it, when its holder's pre-stop hook gave it up, or when no process of its holder is left. Each change happens under
-//! the lock of the claim's file, and so does everything that must not overlap with a change: the start of a daemon, and telling a daemon to exit.
+//! A claim is free when nobody ever took it, when its holder's pre-stop hook gave it up, or when no process of its
+//! holder is left. Each change happens under the lock of the claim's file, and so does everything that must not
+//! overlap with a change: the start of a daemon, and telling a daemon to exit.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -102,8 +103,8 @@ pub enum Turn {
 
 /// A pod's wait for a claim.
 ///
-/// A holder without a living process is given `orphan_grace` to come back: kubelet restarts a killed container of the same pod within a second or two, and
-/// a standby that was never granted must not use that moment to take over.
+/// A holder without a living process is given `orphan_grace` to come back: kubelet restarts a killed container of the
+/// same pod within a second or two, and a standby that was never granted must not use that moment to take over.
 #[derive(Debug)]
 pub struct ClaimWait {
     claim: Claim,
@@ -117,7 +118,8 @@ impl ClaimWait {
         Self { claim, orphan_grace, orphan_since: None }
     }
 
-    /// Takes the claim if it is free or orphaned for long enough. `None` means that somebody works on the claim at this moment: ask again.
+    /// Takes the claim if it is free or orphaned for long enough. `None` means that somebody works on the claim at
+    /// this moment: ask again.
     pub fn ask(&mut self, now: Instant) -> Result<Option<Turn>, LockError> {
         let Some(mut locked) = self.claim.try_lock()? else { return Ok(None) };
         let holder = match locked.holder()? {

@@ -1,4 +1,5 @@
-//! The three daemons: which claim they run under, which programs they need, where they answer, how they are started and ended.
+//! The three daemons: which claim they run under, which programs they need, where they answer, how they are started
+//! and ended.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -97,7 +98,8 @@ impl Daemon {
         self.folder(dirs).join(format!("{self}.ctl"))
     }
 
-    /// The control socket to talk to now: the plain name, or the one with the process id that an older `ovn-controller` chooses.
+    /// The control socket to talk to now: the plain name, or the one with the process id that an older
+    /// `ovn-controller` chooses.
     pub fn control_socket(self, dirs: &RunDirs) -> PathBuf {
         let plain = self.plain_socket(dirs);
         if plain.exists() {
@@ -106,7 +108,8 @@ impl Daemon {
         numbered_socket(self.folder(dirs), self.program()).unwrap_or(plain)
     }
 
-    /// The call that ends it the gentle way: the kernel's flows stay, and so does the Chassis row. Never `--cleanup`, never a plain `exit` of
+    /// The call that ends it the gentle way: the kernel's flows stay, and so does the Chassis row. Never `--cleanup`,
+    /// never a plain `exit` of
     /// `ovn-controller`: either one takes the node off the network until the successor is up.
     pub fn exit_call(self, dirs: &RunDirs, deadline: Duration) -> Invocation {
         let socket = self.control_socket(dirs);
@@ -131,8 +134,9 @@ impl Daemon {
         }
     }
 
-    /// The arguments it is started with, in the foreground and logging to the console. `own_socket` says whether the program can be told where its
-    /// control socket goes; `tls` is the folder with the certificate, when there is one.
+    /// The arguments it is started with, in the foreground and logging to the console. `own_socket` says whether the
+    /// program can be told where its control socket goes; `tls` is the folder with the certificate, when there is
+    /// one.
     pub fn arguments(self, dirs: &RunDirs, own_socket: bool, tls: Option<&Path>) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut option = |name: &str, value: &Path| {

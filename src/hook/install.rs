@@ -39,8 +39,8 @@ pub fn run(args: &InstallArgs) -> ExitCode {
     }
 }
 
-/// Copies `binary` into `dir` under a temporary name and renames it: a container that starts at the same moment finds the whole file or none, and a copy
-/// that is being executed is replaced, not written to.
+/// Copies `binary` into `dir` under a temporary name and renames it: a container that starts at the same moment finds
+/// the whole file or none, and a copy that is being executed is replaced, not written to.
 fn install(binary: &Path, dir: &Path) -> Result<PathBuf, InstallError> {
     let target = dir.join("ovn-chassis");
     let fresh = dir.join(format!(".ovn-chassis.{}", std::process::id()));

@@ -8,7 +8,8 @@
 //! grants                       pod uids that may turn Ready as standby, written by the agent
 //! ```
 //!
-//! No file here is ever unlinked: a lock on an unlinked file protects nothing. All are empty or one line long and live in memory (`/run`).
+//! No file here is ever unlinked: a lock on an unlinked file protects nothing. All are empty or one line long and
+//! live in memory (`/run`).
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -17,8 +18,9 @@ use std::time::Duration;
 
 use super::daemon::{ClaimName, Daemon};
 
-/// How often a lock is asked for again. `flock` has no deadline and a blocked thread cannot be called back, so waiting with a bound means asking; a
-/// hundredth of a second is far below what a hand-over takes, and costs one system call.
+/// How often a lock is asked for again. `flock` has no deadline and a blocked thread cannot be called back, so
+/// waiting with a bound means asking; a hundredth of a second is far below what a hand-over takes, and costs one
+/// system call.
 pub const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// The longest line that is read from a file of the run folder.
@@ -223,7 +225,8 @@ pub(super) fn try_exclusive(file: &File, path: &Path) -> Result<bool, LockError>
     }
 }
 
-/// Looks whether somebody holds the lock alone. Looking takes a shared lock for an instant: lookers do not disturb each other, and a taker asks again.
+/// Looks whether somebody holds the lock alone. Looking takes a shared lock for an instant: lookers do not disturb
+/// each other, and a taker asks again.
 fn is_locked(file: &File, path: &Path) -> Result<bool, LockError> {
     let io = |action| move |source| LockError::Io { action, path: path.into(), source };
     match file.try_lock_shared() {
@@ -233,7 +236,8 @@ fn is_locked(file: &File, path: &Path) -> Result<bool, LockError> {
     }
 }
 
-/// Looks whether anybody holds the lock, shared or alone. Two of these at the same instant would see each other, so callers hold the claim's lock.
+/// Looks whether anybody holds the lock, shared or alone. Two of these at the same instant would see each other, so
+/// callers hold the claim's lock.
 fn is_shared_or_locked(file: &File, path: &Path) -> Result<bool, LockError> {
     if !try_exclusive(file, path)? {
         return Ok(true);
@@ -247,7 +251,8 @@ pub(super) fn read_uid(file: &mut File, path: &Path) -> Result<Option<PodUid>, L
     file.seek(SeekFrom::Start(0))
         .and_then(|_| file.take(LINE_LIMIT).read_to_string(&mut text))
         .map_err(|source| LockError::Io { action: "read", path: path.into(), source })?;
-    // What is no uid names nobody: a writer that was killed half-way leaves a claim that is free, not one that is stuck.
+    // What is no uid names nobody: a writer that was killed half-way leaves a claim that is free, not one that is
+    // stuck.
     Ok(text.trim().parse().ok())
 }
 

@@ -1,11 +1,14 @@
 //! What runs around one daemon of the chassis: its entrypoint, its pre-stop hook, its readiness probe.
 //!
-//! Nothing here needs the API server or the agent. Two pods of one node share the run folder while one hands over to the other; [`claim`] says which of the
-//! two acts, [`lock`] says which daemon is alive, and everything else follows from these two.
+//! Nothing here needs the API server or the agent. Two pods of one node share the run folder while one hands over to
+//! the other; [`claim`] says which of the two acts, [`lock`] says which daemon is alive, and everything else follows
+//! from these two.
 //!
 //! ```text
-//! start:    join the pod -> programs work? -> claim -> database or settings -> daemon's lock -> spawn -> supervise -> linger for the hook
-//! pre-stop: claim ours? -> mark -> (ovsdb-server: vswitchd gone?) -> exit, gently -> lock free? -> last one gives up the claim
+//! start:    join the pod -> programs work? -> claim -> database or settings -> daemon's lock -> spawn
+//!           -> supervise -> linger for the hook
+//! pre-stop: claim ours? -> mark -> (ovsdb-server: vswitchd gone?) -> exit, gently -> lock free?
+//!           -> the last one gives up the claim
 //! ready:    claim ours? daemon answers : (granted? programs work)
 //! ```
 
@@ -44,9 +47,10 @@ pub struct HookArgs {
 enum HookCommand {
     /// Process 1 of a daemon's container: waits for its turn, prepares, and runs the daemon in the foreground
     ///
-    /// Waits until the pod holds the node's claim and the daemon's lock is free; makes or converts the database (ovsdb-server) or waits until the database
-    /// has a system-id and an ovn-remote (the others); removes what a dead predecessor left. Ends with the daemon's exit code when the daemon ends by
-    /// itself, and with 0 when it was asked to end.
+    /// Waits until the pod holds the node's claim and the daemon's lock is free; makes or converts the database
+    /// (ovsdb-server) or waits until the database has a system-id and an ovn-remote (the others); removes what a dead
+    /// predecessor left. Ends with the daemon's exit code when the daemon ends by itself, and with 0 when it was
+    /// asked to end.
     Start(start::StartArgs),
     /// Ends the daemon the gentle way, in order, within 40 seconds; does nothing if another pod holds the claim
     ///

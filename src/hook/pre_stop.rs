@@ -50,7 +50,8 @@ pub(super) async fn run(args: PreStopArgs) -> Result<ExitCode, HookError> {
         });
     }
     {
-        // Under the claim's lock, so that the entrypoint has either started the daemon already or will see the mark and not start it.
+        // Under the claim's lock, so that the entrypoint has either started the daemon already or will see the mark
+        // and not start it.
         let mut locked = pod.lock_claim(daemon).await?;
         if locked.holder()? != Holder::Own {
             return Ok(ExitCode::SUCCESS);

@@ -66,7 +66,8 @@ async fn judge(pod: &Pod, daemon: Daemon) -> Result<String, String> {
     }
 }
 
-/// Runs every program that the daemon's container needs, at the same time: an image that cannot is found out before it takes over.
+/// Runs every program that the daemon's container needs, at the same time: an image that cannot is found out before
+/// it takes over.
 pub(super) async fn check_programs(daemon: Daemon, deadline: Duration) -> Result<(), HookError> {
     let checks = daemon.programs().iter().map(|program| async move {
         let call = Invocation::new(*program, deadline).arg("--version");

@@ -77,7 +77,8 @@ fn end_before_start(daemon: Daemon) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A mark of this pod from before this container started is no longer true: kubelet starts containers only in a pod that is to live.
+/// A mark of this pod from before this container started is no longer true: kubelet starts containers only in a pod
+/// that is to live.
 fn forget_own_mark(pod: &Pod, daemon: Daemon) -> Result<(), HookError> {
     let mut mark = pod.folder.stop_mark(daemon)?;
     if mark.is_of(&pod.uid)? {
@@ -93,7 +94,8 @@ enum Started {
     Stopping,
 }
 
-/// Everything before the daemon runs. Dropping this future at any point is safe: nothing is half-done that the next start would not mend.
+/// Everything before the daemon runs. Dropping this future at any point is safe: nothing is half-done that the next
+/// start would not mend.
 async fn start(pod: &Pod, args: &StartArgs) -> Result<Started, HookError> {
     let daemon = args.daemon;
     // Before the claim: an image that cannot run its programs takes nothing away from a pod that works.
@@ -140,7 +142,8 @@ async fn wait_for_claim(pod: &Pod, args: &StartArgs) -> Result<(), HookError> {
     }
 }
 
-/// Waits for the end of a predecessor. The lock lives and dies with the daemon's process, so this holds even for a pod that was killed without a hook.
+/// Waits for the end of a predecessor. The lock lives and dies with the daemon's process, so this holds even for a
+/// pod that was killed without a hook.
 async fn wait_for_daemon_lock(pod: &Pod, daemon: Daemon) -> Result<File, HookError> {
     let mut said = false;
     loop {
@@ -155,10 +158,11 @@ async fn wait_for_daemon_lock(pod: &Pod, daemon: Daemon) -> Result<File, HookErr
     }
 }
 
-/// Waits until the database knows who this node is. Only the first start of a node waits: later ones find what the database holds, with or without an API
-/// server.
+/// Waits until the database knows who this node is. Only the first start of a node waits: later ones find what the
+/// database holds, with or without an API server.
 async fn wait_until_configured(pod: &Pod, daemon: Daemon) -> Result<(), HookError> {
-    // The tool itself would wait too, but in steps of a second: in a hand-over the server is there within a tenth of that.
+    // The tool itself would wait too, but in steps of a second: in a hand-over the server is there within a tenth of
+    // that.
     while std::os::unix::net::UnixStream::connect(pod.dirs.db_socket()).is_err() {
         sleep(CLAIM_POLL).await;
     }
@@ -210,7 +214,8 @@ fn report(prepared: &Prepared, pod: &Pod) {
     }
 }
 
-/// The last thing before `ovs-vswitchd` starts. This is the place for `other_config:flow-restore-wait`: set here, and released by the agent.
+/// The last thing before `ovs-vswitchd` starts. This is the place for `other_config:flow-restore-wait`: set here, and
+/// released by the agent.
 async fn before_vswitchd(args: &StartArgs) {
     if let Some(left) = uptime().and_then(|uptime| UPTIME_FOR_VSWITCHD.checked_sub(uptime)) {
         tracing::info!("the machine booted just now: ovs-vswitchd waits for {:.1} s", left.as_secs_f64());
@@ -218,7 +223,8 @@ async fn before_vswitchd(args: &StartArgs) {
     }
     let kernel_datapath = !args.daemon_arguments.iter().any(|argument| argument == "--disable-system");
     if kernel_datapath && !Path::new("/sys/module/openvswitch").exists() {
-        // The kernel loads it by itself when the datapath is first asked for, unless the host forbids that; a failure here decides nothing.
+        // The kernel loads it by itself when the datapath is first asked for, unless the host forbids that; a failure
+        // here decides nothing.
         let load = Invocation::new("modprobe", PROGRAM_BOUND).args(["-a", "openvswitch", "vport-geneve"]);
         if let Err(error) = run_tool(&load).await {
             tracing::warn!("the kernel module openvswitch is not loaded yet: {error}");
@@ -248,7 +254,8 @@ enum Spawned {
     ClaimLost,
 }
 
-/// Starts the daemon, under the claim's lock: from here on either the hook sees a daemon to stop, or the entrypoint saw the hook's mark.
+/// Starts the daemon, under the claim's lock: from here on either the hook sees a daemon to stop, or the entrypoint
+/// saw the hook's mark.
 async fn spawn(pod: &Pod, args: &StartArgs, own_socket: bool, lock: File) -> Result<Spawned, HookError> {
     let daemon = args.daemon;
     let mut locked = pod.lock_claim(daemon).await?;
@@ -265,8 +272,8 @@ async fn spawn(pod: &Pod, args: &StartArgs, own_socket: bool, lock: File) -> Res
         .env("OVS_RUNDIR", &pod.dirs.ovs)
         .env("OVN_RUNDIR", &pod.dirs.ovn)
         .env("OVS_DBDIR", &pod.dirs.database)
-        // The lock rides on the daemon's standard input, which no daemon reads: it is free exactly when the daemon's process is gone, whatever becomes of
-        // this entrypoint.
+        // The lock rides on the daemon's standard input, which no daemon reads: it is free exactly when the daemon's
+        // process is gone, whatever becomes of this entrypoint.
         .stdin(lock)
         .spawn()
         .map_err(|source| HookError::Spawn { daemon, source })?;
@@ -277,7 +284,8 @@ async fn spawn(pod: &Pod, args: &StartArgs, own_socket: bool, lock: File) -> Res
     Ok(Spawned::Running(child))
 }
 
-/// Gives an older `ovn-controller`'s socket its plain name as well, so that a person's `ovn-appctl -t /run/ovn/ovn-controller.ctl` works with every version.
+/// Gives an older `ovn-controller`'s socket its plain name as well, so that a person's `ovn-appctl -t
+/// /run/ovn/ovn-controller.ctl` works with every version.
 fn link_socket(pod: &Pod, daemon: Daemon, pid: u32) {
     let fresh = daemon.folder(&pod.dirs).join(format!("{daemon}.ctl.new"));
     let _ = std::fs::remove_file(&fresh);

@@ -10,9 +10,11 @@ use super::lock::LOCK_POLL;
 use super::{HookError, Pod};
 use crate::ovs::run::run;
 
-/// How long a daemon may take to accept the command. The claim is locked meanwhile, so this also bounds how long the other hook waits.
+/// How long a daemon may take to accept the command. The claim is locked meanwhile, so this also bounds how long the
+/// other hook waits.
 const EXIT_CALL: Duration = Duration::from_secs(3);
-/// How long to wait for the end before the command is sent once more. A daemon that was still starting has not heard the first one.
+/// How long to wait for the end before the command is sent once more. A daemon that was still starting has not heard
+/// the first one.
 const BEFORE_ASKING_AGAIN: Duration = Duration::from_secs(5);
 /// A daemon that refuses connections is still starting, or just ending: ask again soon.
 const BEFORE_ASKING_A_DEAF_ONE: Duration = Duration::from_millis(100);
@@ -28,7 +30,8 @@ pub(super) enum Stopped {
 
 /// Ends `daemon`, if this pod holds its claim, and gives up the claim when no daemon of it is left.
 ///
-/// `patience_for_vswitchd` is how long `ovsdb-server` lets `ovs-vswitchd` go first. The second call finds the daemon gone and changes nothing.
+/// `patience_for_vswitchd` is how long `ovsdb-server` lets `ovs-vswitchd` go first. The second call finds the daemon
+/// gone and changes nothing.
 pub(super) async fn stop_daemon(
     pod: &Pod,
     daemon: Daemon,
@@ -40,7 +43,8 @@ pub(super) async fn stop_daemon(
     if daemon == Daemon::OvsdbServer
         && !wait_until_gone(pod, Daemon::OvsVswitchd, deadline.min(begun + patience_for_vswitchd)).await?
     {
-        // A vswitchd that hangs is the other hook's business; without this bound it would take ovsdb-server's time as well.
+        // A vswitchd that hangs is the other hook's business; without this bound it would take ovsdb-server's time as
+        // well.
         tracing::warn!(
             "ovs-vswitchd is still there after {:.0} s; ovsdb-server goes first",
             begun.elapsed().as_secs_f64()
@@ -48,7 +52,8 @@ pub(super) async fn stop_daemon(
     }
     let mut last = "it was never asked".to_owned();
     loop {
-        // What is sent under the claim's lock cannot reach a successor: the successor starts nothing before it has taken the claim.
+        // What is sent under the claim's lock cannot reach a successor: the successor starts nothing before it has
+        // taken the claim.
         let Ok(locked) = timeout_at(deadline, pod.lock_claim(daemon)).await else {
             return Err(HookError::StillRunning { daemon, waited: begun.elapsed(), last });
         };
@@ -89,8 +94,8 @@ pub(super) fn release_if_last(pod: &Pod, daemon: Daemon, locked: &mut LockedClai
     Ok(locked.give_up()?)
 }
 
-/// Waits for the daemon's lock, which the daemon's own process holds to its very end. A vanished socket file would prove nothing: the successor's may be
-/// there already.
+/// Waits for the daemon's lock, which the daemon's own process holds to its very end. A vanished socket file would
+/// prove nothing: the successor's may be there already.
 async fn wait_until_gone(pod: &Pod, daemon: Daemon, deadline: Instant) -> Result<bool, HookError> {
     loop {
         if !pod.folder.is_running(daemon)? {

@@ -1,4 +1,5 @@
-//! Process 1 while its daemon runs: reaps, turns SIGTERM into a gentle stop, and stays until the hook has done its work.
+//! Process 1 while its daemon runs: reaps, turns SIGTERM into a gentle stop, and stays until the hook has done its
+//! work.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
@@ -16,7 +17,8 @@ use super::lock::LOCK_POLL;
 use super::stop::{release_if_last, stop_daemon};
 use super::{HookError, Pod};
 
-/// How long a daemon that nobody stopped before SIGTERM gets. After a hook that used up its 40 seconds the pod has 20 left; this leaves room for the agent.
+/// How long a daemon that nobody stopped before SIGTERM gets. After a hook that used up its 40 seconds the pod has 20
+/// left; this leaves room for the agent.
 const AFTER_SIGTERM: Duration = Duration::from_secs(10);
 /// How long to stay for a hook that runs. The hook has a shorter bound of its own.
 const LINGER_FOR_HOOK: Duration = Duration::from_secs(45);
@@ -33,7 +35,8 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. SIGHUP is caught and ignored: it means nothing here and would end a process that is not process 1.
+    /// Installs the handlers. SIGHUP is caught and ignored: it means nothing here and would end a process that is not
+    /// process 1.
     pub(super) fn install() -> Result<Self, HookError> {
         let install = |kind| signal(kind).map_err(|source| HookError::Setup { what: "a signal handler", source });
         Ok(Self {
@@ -99,14 +102,15 @@ pub(super) async fn supervise(
     Ok(exit_code(status))
 }
 
-/// SIGTERM with the daemon still running: no hook ran, or it did not succeed. The signal is never passed on, because daemons of some versions take it for
-/// a final goodbye (flows wiped, Chassis row deleted). It becomes the same gentle stop that the hook makes, and, should that fail, a SIGKILL, which
-/// leaves flows and row alone as well.
+/// SIGTERM with the daemon still running: no hook ran, or it did not succeed. The signal is never passed on, because
+/// daemons of some versions take it for a final goodbye (flows wiped, Chassis row deleted). It becomes the same
+/// gentle stop that the hook makes, and, should that fail, a SIGKILL, which leaves flows and row alone as well.
 async fn end_on_signal(pod: &Pod, daemon: Daemon, child: &mut Child) -> Result<(), HookError> {
     tracing::info!("{daemon}: asked to end while the daemon runs");
     {
         let mut stop = std::pin::pin!(stop_daemon(pod, daemon, AFTER_SIGTERM.mul_f64(0.6), AFTER_SIGTERM));
-        // A child that nobody waits for is a zombie, not a running daemon: its lock is free, so the stop does not depend on this wait.
+        // A child that nobody waits for is a zombie, not a running daemon: its lock is free, so the stop does not
+        // depend on this wait.
         if let Err(error) = (&mut stop).await {
             tracing::error!("{daemon}: {error}; it is killed");
         }
@@ -122,8 +126,8 @@ async fn end_on_signal(pod: &Pod, daemon: Daemon, child: &mut Child) -> Result<(
     Ok(())
 }
 
-/// Stays until the pre-stop hook has ended and SIGTERM has come: a container whose process 1 leaves takes its running hook with it, and kubelet calls
-/// that a failed hook.
+/// Stays until the pre-stop hook has ended and SIGTERM has come: a container whose process 1 leaves takes its running
+/// hook with it, and kubelet calls that a failed hook.
 pub(super) async fn linger(pod: &Pod, daemon: Daemon, signals: &mut Signals) -> Result<(), HookError> {
     let mark = pod.folder.stop_mark(daemon)?;
     let deadline = Instant::now() + LINGER_FOR_HOOK;
@@ -136,7 +140,8 @@ pub(super) async fn linger(pod: &Pod, daemon: Daemon, signals: &mut Signals) -> 
     Ok(())
 }
 
-/// Collects the processes that lost their parents, which process 1 inherits, and leaves the daemon to whoever waits for it.
+/// Collects the processes that lost their parents, which process 1 inherits, and leaves the daemon to whoever waits
+/// for it.
 ///
 /// Only called while no tool of our own runs, so that nobody's exit status is taken away.
 fn reap_orphans(daemon: Option<i32>) {

@@ -1,8 +1,9 @@
 //! Pid files and sockets of daemons that ended, told apart from those of daemons that live.
 //!
-//! In a pod without the host's pid namespace a pid file holds a small number of the pod's own namespace (1, 7, 9). After a restart that number is alive
-//! again as something else, so "the pid exists" proves nothing. Two facts do: the daemons hold a POSIX record lock on their pid file for as long as they
-//! live, which the kernel reports across namespaces; and `/proc` says what a process of our own namespace really is.
+//! In a pod without the host's pid namespace a pid file holds a small number of the pod's own namespace (1, 7, 9).
+//! After a restart that number is alive again as something else, so "the pid exists" proves nothing. Two facts do:
+//! the daemons hold a POSIX record lock on their pid file for as long as they live, which the kernel reports across
+//! namespaces; and `/proc` says what a process of our own namespace really is.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -68,7 +69,8 @@ pub fn remove_if_stale(path: &Path, daemon: &str) -> Result<PidFile, LeftoverErr
 
 /// Removes control sockets `<daemon>.<pid>.ctl` that nobody listens on any more, and says how many went.
 ///
-/// A daemon removes its own socket when it ends by itself; a killed one leaves it, and the next pod may meet the same small number again.
+/// A daemon removes its own socket when it ends by itself; a killed one leaves it, and the next pod may meet the same
+/// small number again.
 pub fn remove_dead_sockets(folder: &Path, daemon: &str) -> Result<usize, LeftoverError> {
     let io = |action, path: &Path| {
         let path = path.to_owned();
@@ -94,7 +96,8 @@ pub fn remove_dead_sockets(folder: &Path, daemon: &str) -> Result<usize, Leftove
     Ok(removed)
 }
 
-/// The process that holds a record lock on `file`, if there is one. The kernel says 0 for a process of a namespace that we cannot see.
+/// The process that holds a record lock on `file`, if there is one. The kernel says 0 for a process of a namespace
+/// that we cannot see.
 fn lock_owner(file: &File) -> std::io::Result<Option<i32>> {
     let mut question =
         libc::flock { l_type: libc::F_WRLCK as i16, l_whence: libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };

@@ -130,14 +130,16 @@ pub async fn run(invocation: &Invocation) -> Result<String, RunError> {
         Ok(Ok(status)) => Err(RunError::Failed { command, status, stderr: message_of(&stderr) }),
         Ok(Err(source)) => Err(RunError::Output { command, source }),
         Err(_) => {
-            // The kill is sent by hand and waited for, so that nobody meets the process after this call. The only failure is "it has ended already".
+            // The kill is sent by hand and waited for, so that nobody meets the process after this call. The only
+            // failure is "it has ended already".
             let _ = child.kill().await;
             Err(RunError::Deadline { command, deadline: invocation.deadline, stderr: message_of(&stderr) })
         }
     }
 }
 
-/// Reads a pipe to its end, keeps the first [`OUTPUT_LIMIT`] bytes and drops the rest, so that the writer never blocks on a full pipe.
+/// Reads a pipe to its end, keeps the first [`OUTPUT_LIMIT`] bytes and drops the rest, so that the writer never
+/// blocks on a full pipe.
 async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> std::io::Result<()> {
     let Some(mut pipe) = pipe else { return Ok(()) };
     (&mut pipe).take(OUTPUT_LIMIT).read_to_end(into).await?;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The folders that all daemons of a node share. Every path is derived from these three, so that a test can move them all.
+/// The folders that all daemons of a node share. Every path is derived from these three, so that a test can move them
+/// all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDirs {
     /// Sockets and pid files of Open vSwitch, `/run/openvswitch` on a node.

@@ -1,7 +1,7 @@
 //! Changes of the local database as plain data, and the one `ovs-vsctl` call that makes them.
 //!
-//! A change is one transaction: all of it or nothing. `--no-wait`, because a settings change must not hang on a `ovs-vswitchd` that is away or has
-//! hundreds of ports without a device.
+//! A change is one transaction: all of it or nothing. `--no-wait`, because a settings change must not hang on a
+//! `ovs-vswitchd` that is away or has hundreds of ports without a device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,10 +24,12 @@ pub struct NewBridge {
     pub datapath_type: Option<String>,
 }
 
-/// What to change in `Open_vSwitch.external_ids`, key by key, and which bridges to make. Empty means: nothing to do, run nothing.
+/// What to change in `Open_vSwitch.external_ids`, key by key, and which bridges to make. Empty means: nothing to do,
+/// run nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatabaseChange {
-    /// Values that must still stand when the change is made, because it was computed from them. A value that changed meanwhile fails the call.
+    /// Values that must still stand when the change is made, because it was computed from them. A value that changed
+    /// meanwhile fails the call.
     pub expect: BTreeMap<String, String>,
     /// Keys to set, whatever they hold.
     pub set: BTreeMap<String, String>,

@@ -31,7 +31,8 @@ fn only_the_agent_whose_pod_holds_the_claim_acts() {
     first.resume();
     stage.wait_applied();
 
-    // The claim given up, as the last pre-stop hook does it: the second acts although the first still lives, and the first does no more.
+    // The claim given up, as the last pre-stop hook does it: the second acts although the first still lives, and the
+    // first does no more.
     std::fs::write(&claim, "").unwrap();
     first.pause();
     until("the claim passes", SOON, || {

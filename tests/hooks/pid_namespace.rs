@@ -1,4 +1,5 @@
-//! Entrypoints as a container has them: process 1 of a pid namespace of their own, so that pid files hold small numbers.
+//! Entrypoints as a container has them: process 1 of a pid namespace of their own, so that pid files hold small
+//! numbers.
 
 use std::process::Command;
 use std::time::Duration;

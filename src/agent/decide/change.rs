@@ -50,7 +50,8 @@ pub fn plan_change(wanted: &Wanted, database: &LocalDatabase) -> DatabaseChange 
     change
 }
 
-/// Keys `<key>-<system-id>` that `ovn-controller` prefers to ours and that say something else. They are other people's: named, never touched.
+/// Keys `<key>-<system-id>` that `ovn-controller` prefers to ours and that say something else. They are other
+/// people's: named, never touched.
 pub fn find_overrides(wanted: &Wanted, database: &LocalDatabase) -> Vec<String> {
     let of = |key: &str| {
         let name = format!("{key}-{}", wanted.system_id);
@@ -73,7 +74,8 @@ pub fn find_overrides(wanted: &Wanted, database: &LocalDatabase) -> Vec<String> 
     found
 }
 
-/// Bridges that exist with another datapath than the one wanted. Changing it would tear the bridge down, so a person has to.
+/// Bridges that exist with another datapath than the one wanted. Changing it would tear the bridge down, so a person
+/// has to.
 pub fn find_wrong_datapaths(wanted: &Wanted, database: &LocalDatabase) -> Vec<String> {
     if wanted.datapath == DatapathType::System {
         // A bridge that somebody made for a userspace datapath is their choice.

@@ -8,7 +8,8 @@ pub fn has_gateway(options: &str) -> bool {
     options.split(',').any(|token| token.trim() == GATEWAY_TOKEN)
 }
 
-/// The options with the token as it should be: `None` when nothing is left of them. Order and spelling of the others stay.
+/// The options with the token as it should be: `None` when nothing is left of them. Order and spelling of the others
+/// stay.
 pub fn with_gateway(options: Option<&str>, wanted: bool) -> Option<String> {
     let Some(options) = options else { return wanted.then(|| GATEWAY_TOKEN.to_owned()) };
     if has_gateway(options) == wanted {

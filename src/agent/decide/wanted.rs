@@ -80,7 +80,8 @@ fn check_interval(milliseconds: i64) -> Result<String, InvalidSetting> {
     })
 }
 
-/// A DNS name passes as it is: `ovn-controller` looks it up at each connection, if its build can, and [`dns_names`] says so when it does not connect.
+/// A DNS name passes as it is: `ovn-controller` looks it up at each connection, if its build can, and [`dns_names`]
+/// says so when it does not connect.
 fn check_remote(remote: &str) -> Result<String, InvalidSetting> {
     let parsed: Result<Endpoints, _> = remote.parse();
     match parsed {
