@@ -149,7 +149,6 @@ impl Driver {
             session,
             callers: HashMap::new(),
             member: None,
-            was_synced: false,
             fit_by,
             synced_by: now + self.settings.sync_deadline,
             last_heard: now,
@@ -182,7 +181,6 @@ struct Line {
     session: Session,
     callers: HashMap<u64, oneshot::Sender<Reply>>,
     member: Option<Member>,
-    was_synced: bool,
     fit_by: Instant,
     synced_by: Instant,
     last_heard: Instant,
@@ -346,19 +344,19 @@ impl Line {
         let synced = self.session.is_synced();
         let endpoint = &self.endpoint;
         driver.status.send_if_modified(|status| {
-            if let Status::Connected { member: held, synced: was, .. } = status
-                && held == member
-                && *was == synced
-            {
-                return false;
-            }
-            if status.member().is_none() {
-                info!(database = %driver.settings.database, %endpoint, "database connected");
-            }
+            let news = match status {
+                // A cluster's index moves with every commit of anybody: kept, but nobody is woken for it.
+                Status::Connected { member: held, synced: was, .. } => {
+                    *was != synced || Member { index: member.index, ..held.clone() } != *member
+                }
+                Status::Away { .. } => {
+                    info!(database = %driver.settings.database, %endpoint, "database connected");
+                    true
+                }
+            };
             *status = Status::Connected { endpoint: endpoint.clone(), member: member.clone(), synced };
-            true
+            news
         });
-        self.was_synced = synced;
     }
 }
 

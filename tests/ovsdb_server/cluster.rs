@@ -126,6 +126,26 @@ async fn a_relay_is_never_the_way_to_delete_a_chassis() {
     assert_eq!((deleted.chassis, deleted.encaps), (1, 1));
 }
 
+#[tokio::test]
+async fn commits_of_others_move_the_index_and_wake_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(folder.path(), NORTHBOUND, 1, Transport::Tcp);
+    let client = Client::spawn(settings(&cluster.remotes(), cluster.database()));
+    let before = client.connected(PATIENCE).await.unwrap().index;
+    let mut status = client.status();
+    status.borrow_and_update();
+    cluster.members[0].ctl(&["ls-add", "ls0"]);
+    let nothing = [Operation::select("Logical_Switch", vec![], &["name"])];
+    let moved = async {
+        while client.member().unwrap().index == before {
+            // What has arrived is read while this waits for an answer.
+            client.transact(&nothing, PATIENCE).await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, moved).await.expect("the index stands still");
+    assert!(!status.has_changed().unwrap(), "{}", *status.borrow());
+}
+
 /// A clustered member resumes a monitor by its transaction id: after a reconnect only what changed is sent.
 #[tokio::test]
 async fn a_monitor_resumes_where_it_was() {
