@@ -211,10 +211,13 @@ mod tests {
         let db = folder.path().join("conf.db");
         let old = schema(folder.path(), "1.0.0", ONE);
         prepare_database(&db, Some(&old)).await.unwrap();
+        let row = r#"["Open_vSwitch",{"op":"insert","table":"Open_vSwitch","row":{"a":"text"}}]"#;
+        run(&ovsdb_tool("transact").arg(&db).arg(row)).await.unwrap();
         let before = std::fs::read(&db).unwrap();
-        let other = folder.path().join("other.ovsschema");
-        std::fs::write(&other, r#"{"name":"Something_Else","version":"2.0.0","tables":{}}"#).unwrap();
-        assert!(prepare_database(&db, Some(&other)).await.is_err());
+        // A text that is to become a number.
+        let other = schema(folder.path(), "2.0.0", r#""a":{"type":"integer"}"#);
+        let error = prepare_database(&db, Some(&other)).await.unwrap_err().to_string();
+        assert!(error.contains("has schema 1.0.0, the image brings 2.0.0"), "{error}");
         assert_eq!(std::fs::read(&db).unwrap(), before);
     }
 
