@@ -11,9 +11,11 @@ use super::{HookError, NodeArgs, Pod};
 use crate::ovs::run::{Invocation, run as run_tool};
 
 /// The whole probe.
-const PROBE_BOUND: Duration = Duration::from_secs(2);
-/// One answer of a daemon, or one `--version`.
+const PROBE_BOUND: Duration = Duration::from_secs(6);
+/// One answer of a daemon.
 const ANSWER_BOUND: Duration = Duration::from_millis(1800);
+/// A standby's programs, on a node that may be busy.
+const PROGRAMS_BOUND: Duration = Duration::from_secs(5);
 
 /// `ovn-chassis hook ready`.
 #[derive(Debug, Clone, clap::Args)]
@@ -60,7 +62,7 @@ async fn judge(pod: &Pod, daemon: Daemon) -> Result<String, String> {
             if !granted {
                 return Err(format!("stands by; pod {holder} works, and this pod is not granted yet"));
             }
-            check_programs(daemon, ANSWER_BOUND).await.map_err(|error| error.to_string())?;
+            check_programs(daemon, PROGRAMS_BOUND).await.map_err(|error| error.to_string())?;
             Ok(format!("stands by for pod {holder}, granted"))
         }
     }

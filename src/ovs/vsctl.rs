@@ -12,7 +12,7 @@ use super::run::{Invocation, RunError, run};
 use super::rundir::RunDirs;
 
 /// The tool gives up by itself after this; [`VSCTL_DEADLINE`] is for a tool that does not.
-const TOOL_TIMEOUT_SECONDS: u64 = 10;
+const TOOL_TIMEOUT_SECONDS: u64 = 15;
 const VSCTL_DEADLINE: Duration = Duration::from_secs(TOOL_TIMEOUT_SECONDS + 2);
 
 /// A bridge that has to be made.
@@ -161,7 +161,7 @@ mod tests {
                 "ovs-vsctl",
                 "--db=unix:/r/db.sock",
                 "--no-wait",
-                "--timeout=10",
+                "--timeout=15",
                 "--",
                 "wait-until",
                 "Open_vSwitch",
