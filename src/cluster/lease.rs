@@ -111,7 +111,7 @@ pub async fn lead(client: Client, settings: LeaseSettings, claim: Claim) -> Leas
             Ok(Attempt::Won(lease)) => {
                 claim.set(Some(asked + settings.own_trust()));
                 tracing::info!(lease = %settings.name, identity = %settings.identity, "this process leads");
-                break lease;
+                break *lease;
             }
             Ok(Attempt::HeldBy(holder)) => {
                 if reported != holder {
@@ -137,7 +137,7 @@ pub async fn lead(client: Client, settings: LeaseSettings, claim: Claim) -> Leas
             Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => {
                 match try_acquire(&api, &settings, &mut seen).await {
                     Ok(Attempt::Won(lease)) => {
-                        held = lease;
+                        held = *lease;
                         trusted_until = asked + settings.own_trust();
                         claim.set(Some(trusted_until));
                     }
@@ -181,7 +181,7 @@ pub async fn release(client: Client, settings: &LeaseSettings, claim: &Claim) {
 }
 
 enum Attempt {
-    Won(Lease),
+    Won(Box<Lease>),
     HeldBy(String),
 }
 
@@ -194,7 +194,7 @@ async fn try_acquire(api: &Api<Lease>, settings: &LeaseSettings, seen: &mut Seen
             let lease = Lease { metadata, spec: Some(claimed(settings, None)) };
             let params = PostParams::default();
             return match call_within(deadline, settings.what("create"), api.create(&params, &lease)).await {
-                Ok(lease) => Ok(Attempt::Won(lease)),
+                Ok(lease) => Ok(Attempt::Won(Box::new(lease))),
                 Err(ClusterError::AlreadyExists { .. }) => Ok(Attempt::HeldBy("another process".into())),
                 Err(error) => Err(error),
             };
@@ -216,7 +216,7 @@ async fn try_acquire(api: &Api<Lease>, settings: &LeaseSettings, seen: &mut Seen
     lease.spec = Some(claimed(settings, Some(&spec)));
     let params = PostParams::default();
     match call_within(deadline, settings.what("claim"), api.replace(&settings.name, &params, &lease)).await {
-        Ok(lease) => Ok(Attempt::Won(lease)),
+        Ok(lease) => Ok(Attempt::Won(Box::new(lease))),
         Err(ClusterError::Conflict { .. }) => Ok(Attempt::HeldBy("another process".into())),
         Err(error) => Err(error),
     }

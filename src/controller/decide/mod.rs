@@ -28,6 +28,8 @@ pub mod wanted;
 
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;
 
 pub use order::decide;
 pub use plan::{Entry, JobChange, Plan, Step};
