@@ -328,3 +328,119 @@ fn monitor_id(index: usize) -> String {
 fn monitor_index(id: &str) -> Option<usize> {
     id.strip_prefix('m')?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ovsdb::frame::FrameReader;
+
+    const TXN: &str = "00000000-0000-0000-0000-0000000000ff";
+
+    fn sent(session: &mut Session) -> Vec<Value> {
+        let mut frames = FrameReader::new(1 << 20);
+        frames.push(&session.take_outgoing());
+        std::iter::from_fn(|| frames.next_frame().unwrap())
+            .map(|frame| serde_json::from_slice(&frame).unwrap())
+            .collect()
+    }
+
+    fn reply(id: &Value, result: Value) -> Message {
+        Message::Reply { id: id.clone(), result, error: None }
+    }
+
+    fn server_row(leader: bool) -> Value {
+        json!({"Database": {"00000000-0000-0000-0000-000000000001": {"new": {"name": "T", "model": "clustered",
+            "connected": true, "leader": leader, "index": 7, "cid": ["set", []], "sid": ["set", []]}}}})
+    }
+
+    fn follower() -> Follower {
+        Follower::new(BTreeMap::from([("X".to_owned(), Followed::columns(&["name"]))]))
+    }
+
+    /// A session that has met a fit server and answered nothing else yet.
+    fn fit(followers: Vec<Follower>) -> Session {
+        let mut session = Session::new("T", Demand::Leader, Watermark::default(), followers);
+        let first = sent(&mut session);
+        session.receive(reply(&first[0]["id"], server_row(true))).unwrap();
+        session
+    }
+
+    fn sync(session: &mut Session) {
+        let schema = json!({"tables": {"X": {"columns": {"name": {"type": "string"}}}}});
+        let asked = sent(session);
+        assert_eq!(asked[0]["method"], "get_schema");
+        session.receive(reply(&asked[0]["id"], schema)).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_asked_of_a_server_before_it_is_known_to_be_fit() {
+        let mut session = Session::new("T", Demand::Leader, Watermark::default(), vec![follower()]);
+        let first = sent(&mut session);
+        assert_eq!(first.len(), 1);
+        assert_eq!(first[0]["params"][0], "_Server");
+        let refused = session.receive(reply(&first[0]["id"], server_row(false)));
+        assert!(matches!(refused, Err(Fault::Unfit(_))));
+        assert!(!session.is_fit() && sent(&mut session).is_empty());
+    }
+
+    #[test]
+    fn a_monitor_resumes_over_sessions_from_its_last_transaction() {
+        let mut session = fit(vec![follower()]);
+        assert!(session.is_fit() && !session.is_synced());
+        sync(&mut session);
+        let asked = sent(&mut session);
+        assert_eq!(asked[0]["params"][3], "00000000-0000-0000-0000-000000000000");
+        session.receive(reply(&asked[0]["id"], json!([false, TXN, {}]))).unwrap();
+        assert!(session.is_synced());
+        let (_, followers) = session.into_parts();
+        let mut next = fit(followers);
+        assert!(!next.is_synced(), "what the connection before knew is old");
+        sync(&mut next);
+        assert_eq!(sent(&mut next)[0]["params"][3], TXN);
+    }
+
+    #[test]
+    fn a_leader_that_steps_down_ends_the_session() {
+        let mut session = fit(vec![]);
+        let params = json!([SERVER_MONITOR, server_row(false)]);
+        let told = session.receive(Message::Notification { method: "update".to_owned(), params });
+        assert!(matches!(told, Err(Fault::Unfit(_))));
+    }
+
+    #[test]
+    fn answers_reach_their_callers_and_strangers_nobody() {
+        let mut session = fit(vec![]);
+        session.take_events();
+        let kept = session.request("transact", "[\"T\"]");
+        let forgotten = session.request("transact", "[\"T\"]");
+        assert_eq!(sent(&mut session).len(), 2);
+        session.forget(forgotten);
+        for id in [forgotten, 999, kept] {
+            session.receive(reply(&id.into(), json!([]))).unwrap();
+        }
+        let events = session.take_events();
+        assert!(matches!(events.as_slice(), [Event::Answer { id, answer: Ok(_) }] if *id == kept), "{events:?}");
+    }
+
+    #[test]
+    fn updates_before_the_reply_are_bounded() {
+        let mut session = fit(vec![follower()]);
+        let early = || Message::Notification { method: "update3".to_owned(), params: json!(["m0", TXN, {}]) };
+        for _ in 0..MOST_EARLY {
+            session.receive(early()).unwrap();
+        }
+        assert!(matches!(session.receive(early()), Err(Fault::TooManyEarly(_))));
+    }
+
+    #[test]
+    fn a_canceled_monitor_and_foreign_requests() {
+        let mut session = fit(vec![]);
+        sent(&mut session);
+        let request = Message::Request { id: json!(3), method: "steal".to_owned(), params: Value::Null };
+        session.receive(request).unwrap();
+        assert_eq!(sent(&mut session)[0]["error"], "unknown method");
+        let params = json!(["m0"]);
+        let canceled = session.receive(Message::Notification { method: "monitor_canceled".to_owned(), params });
+        assert!(matches!(canceled, Err(Fault::MonitorCanceled(_))));
+    }
+}
