@@ -94,9 +94,10 @@ impl Database {
         self.members.iter().map(|m| format!("ssl:127.0.0.1:{}", m.proxy.port)).collect::<Vec<_>>().join(",")
     }
 
-    /// For the test's own tools, past the proxies.
+    /// For the test's own tools, past the proxies: the members that are neither killed nor paused.
     pub fn sockets(&self) -> String {
-        self.members.iter().map(|m| format!("unix:{}", m.socket.display())).collect::<Vec<_>>().join(",")
+        let answering = self.members.iter().filter(|m| m.daemon.answers());
+        answering.map(|m| format!("unix:{}", m.socket.display())).collect::<Vec<_>>().join(",")
     }
 
     /// Cuts, stalls or opens the way to every member.
@@ -113,7 +114,7 @@ impl Database {
         }
         until("a Raft leader", Duration::from_secs(20), || {
             let leads = |m: &Member| {
-                m.daemon.pid().is_some() && cluster_status(m, self.schema).is_ok_and(|s| s.contains("Role: leader"))
+                m.daemon.answers() && cluster_status(m, self.schema).is_ok_and(|s| s.contains("Role: leader"))
             };
             self.members.iter().position(leads).ok_or("no member says that it leads")
         })
@@ -245,11 +246,13 @@ impl Central {
 
     #[track_caller]
     pub fn nbctl(&self, arguments: &[&str]) -> String {
+        self.northbound.leader();
         self.try_nbctl(arguments).unwrap_or_else(|e| panic!("{e}"))
     }
 
     #[track_caller]
     pub fn sbctl(&self, arguments: &[&str]) -> String {
+        self.southbound.leader();
         self.try_sbctl(arguments).unwrap_or_else(|e| panic!("{e}"))
     }
 

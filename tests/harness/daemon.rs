@@ -3,6 +3,7 @@ use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -71,11 +72,12 @@ pub struct Daemon {
     pub program: Program,
     child: Option<Child>,
     ended: Option<ExitStatus>,
+    paused: AtomicBool,
 }
 
 impl Daemon {
     pub fn start(program: Program) -> Self {
-        let mut daemon = Self { program, child: None, ended: None };
+        let mut daemon = Self { program, child: None, ended: None, paused: AtomicBool::new(false) };
         daemon.start_again();
         daemon
     }
@@ -98,10 +100,16 @@ impl Daemon {
         let child = answer.recv().expect("the spawner answers");
         self.child = Some(child.unwrap_or_else(|e| panic!("cannot start {}: {e}", self.program.path.display())));
         self.ended = None;
+        self.paused.store(false, Ordering::Relaxed);
     }
 
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
+    }
+
+    /// Neither killed nor paused by the test.
+    pub fn answers(&self) -> bool {
+        self.pid().is_some() && !self.paused.load(Ordering::Relaxed)
     }
 
     fn process(&self) -> Pid {
@@ -111,10 +119,12 @@ impl Daemon {
     /// SIGSTOP: its connections stay open and nothing answers.
     pub fn pause(&self) {
         killpg(self.process(), Signal::SIGSTOP).expect("SIGSTOP");
+        self.paused.store(true, Ordering::Relaxed);
     }
 
     pub fn resume(&self) {
         killpg(self.process(), Signal::SIGCONT).expect("SIGCONT");
+        self.paused.store(false, Ordering::Relaxed);
     }
 
     /// SIGKILL to its whole group, and reaped.

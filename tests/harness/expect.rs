@@ -46,6 +46,17 @@ impl World {
         });
     }
 
+    /// Waits until the node announces the gateway role and the status says so. Needed after the label came back: settings of before stand as applied until the
+    /// controller has seen the change.
+    #[track_caller]
+    pub fn wait_gateway(&self, node: &str) {
+        until(&format!("{node} to be a gateway"), SOON, || match self.record(node) {
+            Some(record) if record["gateway"] == json!(true) && record["gatewayEvacuated"].is_null() => Ok(()),
+            _ => Err(self.show_record(node)),
+        });
+        self.wait_applied(node);
+    }
+
     pub fn label(&self, node: &str, labels: &[(&str, Option<&str>)]) {
         self.kube.label_node(node, labels);
     }

@@ -23,11 +23,27 @@ pub struct RowMonitor {
     child: Child,
 }
 
+/// The changes of one update. A changed row comes as two lines, `old` with the row's id and `new` without it.
+fn changes_in(update: &Value, column: usize, at: Instant) -> Vec<RowChange> {
+    let mut changes: Vec<RowChange> = Vec::new();
+    for entry in update["data"].as_array().into_iter().flatten() {
+        let text = |i: usize| entry[i].as_str().unwrap_or_default().to_owned();
+        let row = match (text(0), changes.last()) {
+            (id, Some(before)) if id.is_empty() => before.row.clone(),
+            (id, _) => id,
+        };
+        changes.push(RowChange { at, row, action: text(1), value: entry[column].clone() });
+    }
+    changes
+}
+
 impl RowMonitor {
     pub fn start(socket: &Path, database: &str, table: &str, column: &str) -> Self {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", "ovsdb-client", "-f", "json", "monitor"]);
-        command.arg(format!("unix:{}", socket.display())).args([database, table, column]);
+        // All tables, because of an empty one alone there would be no first answer to wait for.
+        command.arg(format!("unix:{}", socket.display())).args([database, "ALL"]);
+        let (table, column) = (table.to_owned(), column.to_owned());
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -42,15 +58,13 @@ impl RowMonitor {
             for line in lines.map_while(Result::ok) {
                 let at = Instant::now();
                 let Ok(update) = serde_json::from_str::<Value>(&line) else { continue };
-                let mut all = sink.lock().expect("not poisoned");
-                for entry in update["data"].as_array().into_iter().flatten() {
-                    let text = |i: usize| entry[i].as_str().unwrap_or_default().to_owned();
-                    all.push(RowChange { at, row: text(0), action: text(1), value: entry[2].clone() });
+                let position = |name: &str| update["headings"].as_array()?.iter().position(|h| h == name);
+                if let Some(column) = position(&column).filter(|_| update["caption"] == table.as_str()) {
+                    sink.lock().expect("not poisoned").extend(changes_in(&update, column, at));
                 }
                 *first.lock().expect("not poisoned") = true;
             }
         });
-        // The first answer holds what is there; an empty table still gets one.
         until_true("ovsdb-client to monitor", Duration::from_secs(10), || *started.lock().expect("not poisoned"));
         Self { changes, child }
     }

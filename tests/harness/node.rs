@@ -10,6 +10,8 @@ use super::until;
 pub struct SimNode {
     pub name: String,
     pub folder: PathBuf,
+    /// Tunnel address: the Southbound takes each but once.
+    pub encap_ip: String,
     /// The run folder that holds `db.sock`, as /run/openvswitch does.
     pub ovs_rundir: PathBuf,
     pub ovn_rundir: PathBuf,
@@ -35,8 +37,11 @@ impl SimNode {
             .args(["-vconsole:info", "-vsyslog:off", "-vfile:off"])
             .env("OVS_RUNDIR", ovs_rundir.display().to_string())
             .start();
+        static ADDRESSES: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = ADDRESSES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let node = Self {
             name: name.into(),
+            encap_ip: format!("127.1.{}.{}", number / 250, number % 250 + 1),
             folder,
             ovs_rundir,
             ovn_rundir,

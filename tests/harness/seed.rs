@@ -1,8 +1,22 @@
 //! What a test puts into the Northbound for the drain to find.
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::central::Central;
 use super::world::World;
 
 impl Central {
+    /// Registrations as ovn-controller would write them: Chassis, Encap and Chassis_Private.
+    pub fn seed_chassis(&self, names: &[&str]) {
+        static ADDRESSES: AtomicUsize = AtomicUsize::new(0);
+        for name in names {
+            let number = ADDRESSES.fetch_add(1, Ordering::Relaxed);
+            // The Southbound takes each address but once.
+            let address = format!("198.18.{}.{}", number / 250, number % 250 + 1);
+            let private = format!("name={name}");
+            self.sbctl(&["chassis-add", name, "geneve", &address, "--", "create", "chassis_private", &private]);
+        }
+    }
+
     /// A router with `ports` gateway ports, each with a Gateway_Chassis row per `(chassis, priority)`.
     pub fn seed_gateway_ports(&self, router: &str, ports: usize, gateways: &[(&str, u32)]) {
         let mut call: Vec<String> = ["--", "--may-exist", "lr-add", router].map(String::from).to_vec();

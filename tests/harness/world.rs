@@ -22,7 +22,7 @@ pub const SYSTEM_NAMESPACE: &str = "ovn-chassis-system";
 const CONTROLLER_ACCOUNT: &str = "ovn-chassis-controller";
 const CLIENT_SECRET: &str = "central-client";
 /// How long a step that takes a fraction of a second may take on a loaded machine.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// The order of the fields is the order in which they are dropped: processes before what they use.
 pub struct World {
@@ -248,13 +248,13 @@ impl World {
                 "--run-dir",
                 &path(&node.run_dir),
             ])
-            .args(["--encap-ip", "127.0.0.1", "--metrics-addr", &format!("127.0.0.1:{}", scratch::free_port())])
+            .args(["--encap-ip", &node.encap_ip, "--metrics-addr", &format!("127.0.0.1:{}", scratch::free_port())])
             .env("KUBECONFIG", kubeconfig.display().to_string())
             .env("POD_NAME", pod["metadata"]["name"].as_str().unwrap_or_default())
             .env("POD_NAMESPACE", namespace)
             .env("POD_UID", uid)
             .env("NODE_NAME", name)
-            .env("HOST_IP", "127.0.0.1")
+            .env("HOST_IP", &node.encap_ip)
             .env("RUST_LOG", "info,ovn_chassis=debug")
             .start();
         node.agent = Some(daemon);

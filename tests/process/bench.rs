@@ -14,17 +14,7 @@ fn bench_label_to_evacuated() {
     let drains: usize = std::env::var("OVN_CHASSIS_DRAINS").ok().and_then(|v| v.parse().ok()).unwrap_or(200);
     let world = World::ready("bench", Shape::raft().without_northd(), &["bench-a"], &["bench-a"]);
     let id = world.recorded_system_id("bench-a");
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "chassis-add",
-        "foreign",
-        "geneve",
-        "192.0.2.1",
-    ]);
+    world.central.seed_chassis(&[&id, "foreign"]);
     world.seed_gateway_ports("lr0", 20, &[(&id, 2), ("foreign", 1)]);
     let restore: Vec<String> = (0..20)
         .flat_map(|p| ["--", "lrp-set-gateway-chassis", &format!("lr0-p{p}"), &id, "2"].map(str::to_owned))

@@ -79,7 +79,7 @@ fn field23_a_held_gateway_whose_label_comes_back_is_a_gateway_as_before() {
     world.wait_condition("MaintenanceReady", "True", "MaintenanceDeferred");
     world.label("field23-r", &[(GATEWAY_LABEL, Some("true"))]);
     world.wait_condition("MaintenanceReady", "True", "MaintenanceIdle");
-    world.wait_applied("field23-r");
+    world.wait_gateway("field23-r");
     assert_eq!(world.central.gateway_rows(), [id]);
     history::assert_holds(&world);
 }
@@ -121,17 +121,7 @@ fn bind(world: &World, port: &str, chassis: &str) {
 fn field20_the_drain_is_done_only_when_the_southbound_shows_the_binding_elsewhere() {
     let world = World::ready("field20", Shape::default().without_northd(), &["field20-a"], &["field20-a"]);
     let id = world.recorded_system_id("field20-a");
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "chassis-add",
-        "foreign",
-        "geneve",
-        "192.0.2.1",
-    ]);
+    world.central.seed_chassis(&[&id, "foreign"]);
     world.seed_gateway_ports("lr0", 1, &[(&id, 2), ("foreign", 1)]);
     bind(&world, "lr0-p0", &id);
     world.label("field20-a", &[(GATEWAY_LABEL, None)]);
@@ -161,17 +151,7 @@ fn field20_a_binding_that_stays_past_the_deadline_is_named() {
     world.start_agent("field20-b");
     world.wait_applied("field20-b");
     let id = world.recorded_system_id("field20-b");
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "chassis-add",
-        "foreign",
-        "geneve",
-        "192.0.2.1",
-    ]);
+    world.central.seed_chassis(&[&id, "foreign"]);
     world.seed_gateway_ports("lr0", 1, &[(&id, 2), ("foreign", 1)]);
     bind(&world, "lr0-p0", &id);
     world.label("field20-b", &[(GATEWAY_LABEL, None)]);
@@ -192,17 +172,8 @@ fn field21_ports_whose_other_gateways_lack_the_physical_network_are_named() {
     world.wait_applied("field21-a");
     let id = world.recorded_system_id("field21-a");
     for (name, mappings) in [(id.as_str(), "physnet1:br-ex"), ("poor", "physnet2:br-ex")] {
-        world.central.sbctl(&[
-            "chassis-add",
-            name,
-            "geneve",
-            "192.0.2.1",
-            "--",
-            "set",
-            "chassis",
-            name,
-            &format!("other_config:ovn-bridge-mappings=\"{mappings}\""),
-        ]);
+        world.central.seed_chassis(&[name]);
+        world.central.sbctl(&["set", "chassis", name, &format!("other_config:ovn-bridge-mappings=\"{mappings}\"")]);
     }
     world.seed_gateway_ports("lr0", 1, &[(&id, 2), ("poor", 1)]);
     // The port leads to a switch with a localnet port of physnet1.
@@ -248,17 +219,7 @@ fn field21_ports_whose_other_gateways_lack_the_physical_network_are_named() {
 fn field20_the_bindings_that_are_left_are_counted_while_it_drains() {
     let world = World::ready("field20-count", Shape::default().without_northd(), &["field20-c"], &["field20-c"]);
     let id = world.recorded_system_id("field20-c");
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "chassis-add",
-        "foreign",
-        "geneve",
-        "192.0.2.1",
-    ]);
+    world.central.seed_chassis(&[&id, "foreign"]);
     world.seed_gateway_ports("lr0", 2, &[(&id, 2), ("foreign", 1)]);
     bind(&world, "lr0-p0", &id);
     bind(&world, "lr0-p1", &id);
@@ -304,7 +265,7 @@ fn field24_rows_that_another_writer_puts_back_are_found_and_removed() {
 
     // With the label back the same rows are welcome.
     world.label("field24-a", &[(GATEWAY_LABEL, Some("true"))]);
-    world.wait_applied("field24-a");
+    world.wait_gateway("field24-a");
     world.central.nbctl(&["lrp-set-gateway-chassis", "lr0-p1", &id, "2"]);
     std::thread::sleep(Duration::from_secs(1));
     assert!(world.central.gateway_rows().contains(&id));

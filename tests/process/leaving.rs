@@ -14,26 +14,8 @@ use crate::history;
 fn gateway_world(test: &str, node: &str) -> (World, String) {
     let world = World::ready(test, Shape::default().without_northd(), &[node], &[node]);
     let id = world.recorded_system_id(node);
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "create",
-        "chassis_private",
-        &format!("name={id}"),
-    ]);
-    world.central.sbctl(&[
-        "chassis-add",
-        "foreign",
-        "geneve",
-        "192.0.2.1",
-        "--",
-        "create",
-        "chassis_private",
-        "name=foreign",
-    ]);
+    world.central.seed_chassis(&[&id]);
+    world.central.seed_chassis(&["foreign"]);
     world.seed_gateway_ports("lr0", 4, &[(&id, 2), ("foreign", 1)]);
     world.seed_ha_group("lr0", "group0", &[(&id, 2), ("foreign", 1)]);
     (world, id)
@@ -108,16 +90,7 @@ fn field16_a_registration_that_comes_back_is_seen_said_and_removed() {
     world.kube.delete(NODE, "", "field16-b");
     assert_left(&world, "field16-b");
     // The dead node's ovn-controller was alive after all.
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "create",
-        "chassis_private",
-        &format!("name={id}"),
-    ]);
+    world.central.seed_chassis(&[&id]);
     until("the row to be removed again", SOON, || {
         let names =
             [world.central.southbound_names("chassis"), world.central.southbound_names("chassis_private")].concat();
@@ -173,7 +146,7 @@ fn field17_the_pair_and_its_encap_go_in_one_transaction() {
 fn field18_a_node_that_died_without_a_drain_leaves_a_hundred_groups_and_ports_without_gateway_are_named() {
     let mut world = World::ready("field18", Shape::default().without_northd(), &["field18-a"], &["field18-a"]);
     let id = world.recorded_system_id("field18-a");
-    world.central.sbctl(&["chassis-add", &id, "geneve", "127.0.0.1"]);
+    world.central.seed_chassis(&[&id]);
     for group in 0..100 {
         let other: &[(&str, u32)] = if group % 10 == 0 { &[] } else { &[("foreign", 1)] };
         world.seed_ha_group("lr0", &format!("group{group}"), &[&[(id.as_str(), 2)], other].concat());

@@ -58,16 +58,7 @@ fn seed(world: &World, node: &str, round: usize) {
     world.seed_gateway_ports(&format!("lr-{round}"), 2, &[(id, 5), ("foreign", 1)]);
     world.seed_ha_group(&format!("lr-{round}"), &format!("group-{round}"), &[(id, 5), ("foreign", 1)]);
     if !world.central.chassis_names().contains(&id.to_owned()) {
-        world.central.sbctl(&[
-            "chassis-add",
-            id,
-            "geneve",
-            "127.0.0.1",
-            "--",
-            "create",
-            "chassis_private",
-            &format!("name={id}"),
-        ]);
+        world.central.seed_chassis(&[id]);
     }
 }
 
@@ -82,7 +73,7 @@ fn row04_random_label_flips_break_no_rule_and_the_end_does_not_depend_on_the_ord
     let socket = world.central.northbound.members[0].socket.clone();
     let monitors = ["Gateway_Chassis", "HA_Chassis"]
         .map(|table| RowMonitor::start(&socket, "OVN_Northbound", table, "chassis_name"));
-    world.central.sbctl(&["chassis-add", "foreign", "geneve", "192.0.2.1"]);
+    world.central.seed_chassis(&["foreign"]);
 
     let (started, mut done) = (Instant::now(), 0);
     while done < flips && started.elapsed() < Duration::from_secs(75) {
@@ -121,7 +112,7 @@ fn row04_random_label_flips_break_no_rule_and_the_end_does_not_depend_on_the_ord
         world.label(node, &[(CHASSIS_LABEL, Some("true")), (GATEWAY_LABEL, Some("true"))]);
     }
     for node in NODES {
-        world.wait_applied(node);
+        world.wait_gateway(node);
         let record = world.record(node).unwrap();
         assert_eq!(
             (&record["gateway"], &record["gatewayEvacuated"], &record["leaving"]),

@@ -107,7 +107,7 @@ fn row05_northbound_that_does_not_answer_fails_the_job_in_time_and_says_why() {
 fn row05_southbound_out_of_reach_fails_chassis_del_and_a_deleted_job_completes() {
     let world = world_with_deadline("row05-sb", &["row05-s"], "3");
     let id = world.recorded_system_id("row05-s");
-    world.central.sbctl(&["chassis-add", &id, "geneve", "127.0.0.1"]);
+    world.central.seed_chassis(&[&id]);
     world.label("row05-s", &[(GATEWAY_LABEL, None)]);
     world.wait_evacuated("row05-s");
     world.central.southbound.set_lines(Line::Cut);
@@ -154,7 +154,7 @@ fn row06_a_dead_agent_and_a_failed_job_hold_no_other_node_up() {
     let message = crate::harness::kube_api::condition(&job, "Failed").unwrap()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("row06-a") && message.contains("agent"), "{message}");
     world.label("row06-b", &[(GATEWAY_LABEL, Some("true"))]);
-    world.wait_applied("row06-b");
+    world.wait_gateway("row06-b");
     let beside_failed_job = time_of_drain(&world, "row06-b");
     assert!(
         beside_failed_job < alone + Duration::from_secs(1),

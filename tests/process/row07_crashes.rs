@@ -84,16 +84,7 @@ fn drain_with_crash_at(step: &str) -> bool {
     world.wait_applied(node);
 
     let id = world.recorded_system_id(node);
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "create",
-        "chassis_private",
-        &format!("name={id}"),
-    ]);
+    world.central.seed_chassis(&[&id]);
     world.seed_gateway_ports("lr0", 3, &[(&id, 2), ("foreign", 1)]);
     world.seed_ha_group("lr0", "group0", &[(&id, 2), ("foreign", 1)]);
     let monitor = |database: &crate::harness::central::Database, table, column| {
@@ -183,10 +174,7 @@ fn row07_a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() 
     world.label("row07-p", &[(GATEWAY_LABEL, None)]);
     world.wait_evacuated("row07-p");
     world.label("row07-p", &[(GATEWAY_LABEL, Some("true"))]);
-    until_true("the role to be back", SOON, || {
-        world.record("row07-p").is_some_and(|r| r["gateway"] == json!(true) && r["gatewayEvacuated"].is_null())
-    });
-    world.wait_applied("row07-p");
+    world.wait_gateway("row07-p");
     let before = world.chassis_object();
     // It still believes in the drain that it saw half of.
     world.controllers[0].resume();

@@ -13,16 +13,7 @@ use crate::history;
 fn raft_world(test: &str, node: &str) -> (World, String) {
     let world = World::ready(test, Shape::raft().with_relay().without_northd(), &[node], &[node]);
     let id = world.recorded_system_id(node);
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "create",
-        "chassis_private",
-        &format!("name={id}"),
-    ]);
+    world.central.seed_chassis(&[&id]);
     world.seed_gateway_ports("lr0", 200, &[(&id, 2), ("foreign", 1)]);
     (world, id)
 }
@@ -130,8 +121,7 @@ fn field30_a_lagging_follower_is_never_the_ground_of_a_decision() {
     world.label("field30-a", &[(GATEWAY_LABEL, None)]);
     world.wait_evacuated("field30-a");
     world.label("field30-a", &[(GATEWAY_LABEL, Some("true"))]);
-    until_true("the role to be back", SOON, || world.record("field30-a").is_some_and(|r| r["gateway"] == json!(true)));
-    world.wait_applied("field30-a");
+    world.wait_gateway("field30-a");
 
     north.members[lagging].daemon.pause();
     world.seed_gateway_ports("lr1", 5, &[(&id, 2), ("foreign", 1)]);

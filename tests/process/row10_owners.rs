@@ -117,7 +117,7 @@ fn row10_a_second_ovnchassis_in_another_namespace_names_the_owner_and_takes_over
 fn deleting_an_ovnchassis_leaves_the_rows_and_takes_our_labels_and_objects() {
     let world = World::ready("orphan", Shape::default().without_northd(), &["orphan-a"], &["orphan-a"]);
     let id = world.recorded_system_id("orphan-a");
-    world.central.sbctl(&["chassis-add", &id, "geneve", "127.0.0.1"]);
+    world.central.seed_chassis(&[&id]);
     world.seed_gateway_ports("lr0", 2, &[(&id, 2)]);
     world.kube.delete(OVN_CHASSIS, &world.namespace, &world.chassis);
     until_true("the OVNChassis to go", SOON, || world.chassis_object().is_null());
@@ -135,7 +135,7 @@ fn deleting_an_ovnchassis_with_the_drain_policy_lets_each_node_leave_first() {
     world.kube.merge(OVN_CHASSIS, &world.namespace, &world.chassis, json!({"spec": {"deletionPolicy": "Drain"}}));
     let ids = ["policy-a", "policy-b"].map(|n| world.recorded_system_id(n));
     for id in &ids {
-        world.central.sbctl(&["chassis-add", id, "geneve", "127.0.0.1"]);
+        world.central.seed_chassis(&[id]);
     }
     world.seed_gateway_ports("lr0", 2, &[(&ids[0], 2), ("foreign", 1)]);
     world.kube.delete(OVN_CHASSIS, &world.namespace, &world.chassis);

@@ -85,7 +85,7 @@ fn row12_the_id_survives_the_loss_of_every_record_of_ours_at_once() {
 #[test]
 fn field15_a_node_that_is_created_again_has_one_identity_and_no_stale_row() {
     let (world, id) = one_node("field15", "field15-a");
-    world.central.sbctl(&["chassis-add", &id, "geneve", "127.0.0.1"]);
+    world.central.seed_chassis(&[&id]);
     world.seed_gateway_ports("lr0", 2, &[(&id, 2)]);
     world.kube.delete(NODE, "", "field15-a");
     world.wait_forgotten("field15-a");
@@ -188,29 +188,11 @@ fn row12_the_same_id_on_two_nodes_is_refused_and_both_are_named() {
 #[test]
 fn field13_chassis_that_are_no_nodes_of_ours_are_never_touched_even_with_a_nodes_host_name() {
     let (world, id) = one_node("field13", "field13-a");
-    world.central.sbctl(&[
-        "chassis-add",
-        &id,
-        "geneve",
-        "127.0.0.1",
-        "--",
-        "set",
-        "chassis",
-        &id,
-        "hostname=field13-a.rack.example",
-    ]);
+    world.central.seed_chassis(&[&id]);
+    world.central.sbctl(&["set", "chassis", &id, "hostname=field13-a.rack.example"]);
     for (name, host) in [("bare-metal", "field13-a"), ("field13-a", "field13-a.rack.example")] {
-        world.central.sbctl(&[
-            "chassis-add",
-            name,
-            "geneve",
-            "192.0.2.9",
-            "--",
-            "set",
-            "chassis",
-            name,
-            &format!("hostname={host}"),
-        ]);
+        world.central.seed_chassis(&[name]);
+        world.central.sbctl(&["set", "chassis", name, &format!("hostname={host}")]);
     }
     world.seed_gateway_ports("lr0", 2, &[("bare-metal", 3), ("field13-a", 2), (&id, 1)]);
     world.label("field13-a", &[(GATEWAY_LABEL, None), (CHASSIS_LABEL, None)]);
@@ -227,7 +209,7 @@ fn field14_node_names_with_dots_and_of_253_characters_drain_like_any_other() {
     let world = World::ready("field14", Shape::default().without_northd(), &names, &names);
     for name in names {
         let id = world.recorded_system_id(name);
-        world.central.sbctl(&["chassis-add", &id, "geneve", "127.0.0.1"]);
+        world.central.seed_chassis(&[&id]);
         world.seed_gateway_ports(&format!("lr-{}", id.get(..8).unwrap()), 1, &[(&id, 2)]);
         world.label(name, &[(GATEWAY_LABEL, None)]);
         world.wait_job("apply", name, "Complete");

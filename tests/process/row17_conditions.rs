@@ -161,7 +161,7 @@ fn row17_a_config_map_edited_by_hand_is_rendered_again_and_nobody_acts_on_it() {
 fn row17_labels_with_other_values_are_no_roles() {
     let world = World::ready("row17-values", Shape::default().without_northd(), &["row17-l"], &["row17-l"]);
     let id = world.recorded_system_id("row17-l");
-    world.central.sbctl(&["chassis-add", &id, "geneve", "127.0.0.1"]);
+    world.central.seed_chassis(&[&id]);
     world.label("row17-l", &[(GATEWAY_LABEL, Some("false"))]);
     world.wait_evacuated("row17-l");
     world.label("row17-l", &[(CHASSIS_LABEL, Some(""))]);
