@@ -158,7 +158,7 @@ async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -
 /// Hands the entry to the reporter if it says something else than the status does. Says whether it did.
 fn report(world: &World, chassis: &ChassisRef, view: &NodeView, plan: &Plan) -> bool {
     let Some(entry) = &plan.entry else { return false };
-    let pending = Pending { entry: entry.clone(), ports: plan.ports.clone() };
+    let pending = Pending { entry: entry.clone(), ports: plan.ports.clone(), base: view.record.clone() };
     let shown = match &pending.entry {
         super::decide::Entry::Is(wanted) => view.record.as_ref().is_some_and(|is| {
             let mut is = is.clone();

@@ -74,7 +74,18 @@ async fn refetch(world: &World, chassis: &ChassisRef) {
 }
 
 async fn report(world: &World, chassis: &ChassisRef, object: &OVNChassis) -> Result<(), ClusterError> {
-    let (pending, returned) = world.board(chassis, |b| (b.pending.clone(), b.returned.clone()));
+    let (mut pending, returned) = world.board(chassis, |b| (b.pending.clone(), b.returned.clone()));
+    // Decided on a status that another write replaced meanwhile: written now, it would bring back what that one took
+    // away (`gatewayEvacuated` of a role that comes back). Its node decides again.
+    for node in outdated(object.status.as_ref(), &pending) {
+        let dropped = pending.remove(&node);
+        world.board(chassis, |board| {
+            if board.pending.get(&node) == dropped.as_ref() {
+                board.pending.remove(&node);
+            }
+        });
+        world.wake.wake(Key::Node(chassis.clone(), node));
+    }
     let nodes = world.chassis_nodes.select_in(&chassis.namespace, |n| n.spec.chassis_name == chassis.name);
     let specs: Vec<&OVNChassisNode> = nodes
         .iter()
@@ -164,6 +175,12 @@ async fn write(
         world.wake.wake(Key::Drains(chassis.clone()));
     }
     Ok(())
+}
+
+/// Nodes whose entry rests on another one than the status holds.
+fn outdated(status: Option<&OVNChassisStatus>, pending: &BTreeMap<NodeName, Pending>) -> Vec<NodeName> {
+    let holds = |node: &NodeName| status.and_then(|s| s.nodes.iter().find(|r| r.name == node.as_str()));
+    pending.iter().filter(|(node, p)| p.base.as_ref() != holds(node)).map(|(node, _)| node.clone()).collect()
 }
 
 /// Puts entries into a status.
@@ -359,4 +376,24 @@ pub fn is_draining(record: &NodeRecord) -> bool {
         record.phase,
         Some(NodePhase::Evacuating | NodePhase::Held | NodePhase::Stopping | NodePhase::Deregistering)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_decided_on_a_replaced_one_is_not_written() {
+        let evacuated = NodeRecord { name: "a".into(), gateway_evacuated: true, ..NodeRecord::default() };
+        let reset = NodeRecord { gateway_evacuated: false, ..evacuated.clone() };
+        let status = OVNChassisStatus { nodes: vec![reset.clone()], ..OVNChassisStatus::default() };
+        let pending = |base: Option<&NodeRecord>| {
+            let entry = Entry::Is(Box::new(evacuated.clone()));
+            BTreeMap::from([(NodeName::from("a"), Pending { entry, ports: Vec::new(), base: base.cloned() })])
+        };
+        assert_eq!(outdated(Some(&status), &pending(Some(&evacuated))), [NodeName::from("a")]);
+        assert_eq!(outdated(Some(&status), &pending(None)), [NodeName::from("a")]);
+        assert!(outdated(Some(&status), &pending(Some(&reset))).is_empty());
+        assert!(outdated(None, &pending(None)).is_empty());
+    }
 }

@@ -19,7 +19,7 @@ use super::objects::chassis_ref;
 use super::settings::Settings;
 use super::wake::{Key, Wake};
 use super::watched::Watched;
-use crate::api::{OVNCentral, OVNChassis, OVNChassisNode};
+use crate::api::{NodeRecord, OVNCentral, OVNChassis, OVNChassisNode};
 use crate::cluster::events::Events;
 use crate::cluster::lease::Claim;
 use crate::cluster::{Cache, ClusterError, ObjectKey, call};
@@ -31,6 +31,8 @@ use crate::model::names::{ChassisRef, INSTANCE_LABEL, NODE_ANNOTATION};
 pub struct Pending {
     pub entry: Entry,
     pub ports: Vec<String>,
+    /// The entry in the status that it was decided on.
+    pub base: Option<NodeRecord>,
 }
 
 /// What the workers of one OVNChassis tell each other.

@@ -139,7 +139,7 @@ pub fn record(view: &NodeView, id: Option<&SystemId>, reason: Reason, message: S
     let applied = view.is_applied();
     let applied_gateway = applied && ocn.is_some_and(|o| o.spec.gateway);
     // Held at true until the evacuation is confirmed, also where the status never got to say it before (or was lost).
-    let held_gateway = !base.gateway_evacuated && ocn.is_some_and(|o| o.spec.evacuate);
+    let held_gateway = !base.gateway_evacuated && !view.is_back() && ocn.is_some_and(|o| o.spec.evacuate);
     let message = match &view.shares_hash_with {
         Some(other) => {
             let note = format!("served without Jobs: node {other} has the same eight digits in their names");
@@ -160,26 +160,10 @@ pub fn record(view: &NodeView, id: Option<&SystemId>, reason: Reason, message: S
         leaving: ocn.is_some_and(|o| o.spec.leaving),
         phase: Some(reason.phase()),
         reason: Some(reason.as_str().to_owned()),
-        message: said(message, jobless(view)),
+        message: (!message.is_empty()).then_some(message),
         remaining_bindings: view.bindings.filter(|_| shown).map(|n| i32::try_from(n).unwrap_or(i32::MAX)),
         last_transition_time: None,
     }
-}
-
-/// Why this node has no Jobs to wait for, if it has none.
-fn jobless(view: &NodeView) -> Option<String> {
-    let other = view.shares_hash_with.as_ref().map(ToString::to_string).or_else(|| {
-        view.jobs.values().find_map(|job| match &job.owner {
-            JobOwner::OtherNode(name) => Some(name.clone()),
-            _ => None,
-        })
-    })?;
-    Some(format!("served without Jobs, because node {other} has Jobs of the same names (their eight digits are equal)"))
-}
-
-fn said(message: String, remark: Option<String>) -> Option<String> {
-    let parts: Vec<_> = [Some(message), remark].into_iter().flatten().filter(|p| !p.is_empty()).collect();
-    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// [`record`] as an entry.

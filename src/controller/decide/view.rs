@@ -166,6 +166,11 @@ impl NodeView {
         self.jobs.get(&kind).filter(|job| job.owner == JobOwner::Us)
     }
 
+    /// Whether the node was deregistered and comes back before its object of then is gone: what that one asks for is void.
+    pub fn is_back(&self) -> bool {
+        self.record.is_none() && self.departed.is_some()
+    }
+
     /// Whether the agent reported that what its object asks for now is applied.
     pub fn is_applied(&self) -> bool {
         let Some(ocn) = &self.ocn else { return false };

@@ -36,7 +36,7 @@ pub fn wanted(view: &NodeView, identity: &Identity) -> Wanted {
     let leaving = !view.selected;
     let holds_duties = before.gateway || record.gateway || (leaving && view.duties.rows.is_some_and(|rows| rows > 0));
     // Without an id nothing was ever registered, so there is nothing to evacuate.
-    let evacuate = !gateway && id.is_some() && (before.evacuate || holds_duties);
+    let evacuate = !gateway && id.is_some() && ((before.evacuate && !view.is_back()) || holds_duties);
     let mut inputs = NodeInputs {
         node: view.node.clone(),
         system_id: id,
