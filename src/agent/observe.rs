@@ -14,7 +14,7 @@ use crate::ovs::rundir::RunDirs;
 use crate::ovsdb::{Client, ClientError, EndpointError, Followed, Replica, Settings, ValueError, View};
 
 /// Longest wait for one answer of a daemon.
-const ANSWER_BOUND: Duration = Duration::from_secs(2);
+const ANSWER_BOUND: Duration = Duration::from_secs(5);
 /// How often the daemons are asked while all is well, and while something is not.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBE_EVERY_WHILE_NOT_WELL: Duration = Duration::from_secs(1);
