@@ -92,7 +92,7 @@ impl World {
             let wake = wake.clone();
             move |chassis: ChassisRef| wake.wake_existing(&Key::Chassis(chassis))
         };
-        let (wake_map, wake_set) = (by_instance(&wake), by_instance(&wake));
+        let (wake_map, wake_set) = (wake.clone(), by_instance(&wake));
         let (wake_pod, wake_job, wake_central) = (wake.clone(), wake.clone(), wake.clone());
         let watched = Watched::new(wake.clone());
         let (nodes, chassis, chassis_nodes) = watched.caches();
@@ -123,7 +123,7 @@ impl World {
             }),
             config_maps: Cache::new(move |old: Option<&ConfigMap>, new: Option<&ConfigMap>| {
                 if let Some(chassis) = new.or(old).and_then(instance) {
-                    wake_map(chassis);
+                    wake_map.wake_existing(&Key::Report(chassis));
                 }
             }),
             daemon_sets: Cache::new(move |old: Option<&DaemonSet>, new: Option<&DaemonSet>| {
