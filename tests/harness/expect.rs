@@ -57,6 +57,20 @@ impl World {
         self.wait_applied(node);
     }
 
+    /// How often the first controller has connected to a database so far.
+    pub fn connections(&self, database: &str) -> usize {
+        self.controllers[0].log().matches(&format!("database connected database={database}")).count()
+    }
+
+    /// Waits until it has connected once more than `before`: it backs off while nobody answers.
+    #[track_caller]
+    pub fn wait_connected(&self, database: &str, before: usize) {
+        until(&format!("the controller to connect to {database} again"), SOON, || {
+            let now = self.connections(database);
+            if now > before { Ok(()) } else { Err(now) }
+        });
+    }
+
     pub fn label(&self, node: &str, labels: &[(&str, Option<&str>)]) {
         self.kube.label_node(node, labels);
     }

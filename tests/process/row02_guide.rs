@@ -121,7 +121,7 @@ fn row02_the_guides_failure_section() {
     let mut world = World::as_in_the_guide(Shape::default());
     world.create_chassis(json!({}));
     world.add_node("guide-f", true, true);
-    world.start_controller(&["--job-deadline-seconds", "3"], &[]);
+    world.start_controller(&["--job-deadline-seconds", "8"], &[]);
     world.start_agent("guide-f");
     world.wait_applied("guide-f");
     let id = world.recorded_system_id("guide-f");

@@ -45,6 +45,7 @@ fn row05(line: Line) {
     let world = world_with_deadline("row05", &["row05-a"], "3");
     let id = world.recorded_system_id("row05-a");
     world.seed_gateway_ports("lr0", 3, &[(&id, 1)]);
+    let connections = world.connections("OVN_Northbound");
     world.central.northbound.set_lines(line);
 
     world.label("row05-a", &[(GATEWAY_LABEL, None)]);
@@ -84,7 +85,8 @@ fn row05(line: Line) {
     world.central.northbound.set_lines(Line::Cut);
     std::thread::sleep(Duration::from_millis(200));
     world.central.northbound.set_lines(Line::Open);
-    std::thread::sleep(Duration::from_secs(2));
+    world.wait_connected("OVN_Northbound", connections);
+    std::thread::sleep(Duration::from_secs(1));
     assert_eq!(world.job("evacuate", "row05-a").map(|j| j["metadata"]["resourceVersion"].clone()), Some(version));
     assert!(world.central.gateway_rows().contains(&id));
 
@@ -113,6 +115,7 @@ fn row05_southbound_out_of_reach_fails_chassis_del_and_a_deleted_job_completes()
     world.central.seed_chassis(&[&id]);
     world.label("row05-s", &[(GATEWAY_LABEL, None)]);
     world.wait_evacuated("row05-s");
+    let connections = world.connections("OVN_Southbound");
     world.central.southbound.set_lines(Line::Cut);
     world.label("row05-s", &[(CHASSIS_LABEL, None)]);
     world.wait_job("chassis-del", "row05-s", "Failed");
@@ -121,6 +124,7 @@ fn row05_southbound_out_of_reach_fails_chassis_del_and_a_deleted_job_completes()
     assert_eq!(world.record("row05-s").unwrap()["systemID"], json!(id), "the id outlives the failure");
 
     world.central.southbound.set_lines(Line::Open);
+    world.wait_connected("OVN_Southbound", connections);
     world.kube.delete(JOB, &world.namespace, &world.job_name("chassis-del", "row05-s"));
     world.wait_forgotten("row05-s");
     assert!(world.central.chassis_names().is_empty());

@@ -140,10 +140,8 @@ pub fn record(view: &NodeView, id: Option<&SystemId>, reason: Reason, message: S
     let applied_gateway = applied && ocn.is_some_and(|o| o.spec.gateway);
     // Held at true until the evacuation is confirmed, also where the status never got to say it before (or was lost).
     // A role that comes back is none until it is applied again.
-    let held_gateway = !base.gateway_evacuated
-        && !view.is_back()
-        && !view.wants_gateway()
-        && ocn.is_some_and(|o| o.spec.evacuate);
+    let held_gateway =
+        !base.gateway_evacuated && !view.is_back() && !view.wants_gateway() && ocn.is_some_and(|o| o.spec.evacuate);
     let message = match &view.shares_hash_with {
         Some(other) => {
             let note = format!("served without Jobs: node {other} has the same eight digits in their names");
