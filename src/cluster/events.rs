@@ -1,8 +1,11 @@
 //! Events that people find with `kubectl get events` and `kubectl describe`.
 
+use std::convert::Infallible;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource, ResourceExt};
+use tokio::sync::mpsc;
 
 use super::call::CALL_DEADLINE;
 
@@ -26,15 +29,47 @@ pub struct Happening {
 #[derive(Clone)]
 pub struct Events {
     recorder: Recorder,
+    later: mpsc::Sender<(ObjectReference, Happening)>,
 }
+
+/// Events that nobody waits for; whoever holds it has to run it.
+pub struct LaterEvents {
+    events: Events,
+    queue: mpsc::Receiver<(ObjectReference, Happening)>,
+}
+
+impl LaterEvents {
+    /// Publishes them one after the other, for ever.
+    pub async fn run(mut self) -> Infallible {
+        loop {
+            match self.queue.recv().await {
+                Some((about, happening)) => self.events.publish(&about, &happening).await,
+                // Not while `events` holds a sender.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// Most events that wait; past that they are logged and dropped.
+const MOST_WAITING: usize = 256;
 
 /// Longest note that the API accepts.
 const MAX_NOTE: usize = 1000;
 
 impl Events {
-    pub fn new(client: Client, instance: &str) -> Self {
+    pub fn new(client: Client, instance: &str) -> (Self, LaterEvents) {
         let reporter = Reporter { controller: "ovn-chassis-controller".into(), instance: Some(instance.to_owned()) };
-        Self { recorder: Recorder::new(client, reporter) }
+        let (later, queue) = mpsc::channel(MOST_WAITING);
+        let events = Self { recorder: Recorder::new(client, reporter), later };
+        (events.clone(), LaterEvents { events, queue })
+    }
+
+    /// Publishes an event without anybody waiting for it: no drain is to take longer because it is told.
+    pub fn publish_later(&self, about: ObjectReference, happening: Happening) {
+        if let Err(error) = self.later.try_send((about, happening)) {
+            tracing::warn!(%error, "event dropped");
+        }
     }
 
     /// Publishes one event about an object. A failure is logged: no work may depend on an event.

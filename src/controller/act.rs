@@ -118,13 +118,13 @@ impl Actor<'_> {
                 self.memory.outcomes = Default::default();
                 self.memory.sole.clear();
             }
-            Step::Announce(happening) => self.announce(happening).await,
+            Step::Announce(happening) => self.announce(happening.clone()),
         }
         Ok(())
     }
 
-    async fn announce(&self, happening: &Happening) {
-        self.world.events.publish(&reference(&*self.chassis), happening).await;
+    fn announce(&self, happening: Happening) {
+        self.world.events.publish_later(reference(&*self.chassis), happening);
     }
 
     async fn patch_node(&self, verb: &str, metadata: serde_json::Value) -> Result<(), ActError> {
@@ -359,13 +359,14 @@ impl Actor<'_> {
         }
         step("cause-pod-created");
         let note = format!("{kind} Job {} of node {} failed: {cause}", job.name_any(), self.node);
-        self.announce(&Happening {
+        let happening = Happening {
             severity: Severity::Warning,
             reason: "ChassisMaintenanceJobFailed",
             action: "Maintenance",
             note,
-        })
-        .await;
+        };
+        // This one is waited for: whoever sees the Job fail looks for it next.
+        self.world.events.publish(&reference(&*self.chassis), &happening).await;
         Ok(())
     }
 
@@ -414,18 +415,13 @@ impl Actor<'_> {
                         super::decide::wanted::count(left.len(), "port"),
                         super::decide::wanted::some_of(left)
                     );
-                    self.announce(&Happening {
-                        severity: Severity::Warning,
-                        reason: "PortsWithoutGateway",
-                        action: "Evacuate",
-                        note,
-                    })
-                    .await;
+                    let (severity, reason) = (Severity::Warning, "PortsWithoutGateway");
+                    self.announce(Happening { severity, reason, action: "Evacuate", note });
                 }
                 if done.rows > 0 {
                     let note = format!("{} gateway rows of node {} left the Northbound database", done.rows, self.node);
                     let (severity, reason) = (Severity::Normal, "GatewayEvacuated");
-                    self.announce(&Happening { severity, reason, action: "Evacuate", note }).await;
+                    self.announce(Happening { severity, reason, action: "Evacuate", note });
                 }
                 Ok(())
             }
@@ -449,7 +445,7 @@ impl Actor<'_> {
                 self.memory.outcomes.last_error = None;
                 let note = format!("{rows} Southbound rows of node {} ({id}) deleted", self.node);
                 let (severity, reason) = (Severity::Normal, "ChassisDeregistered");
-                self.announce(&Happening { severity, reason, action: "ChassisDel", note }).await;
+                self.announce(Happening { severity, reason, action: "ChassisDel", note });
                 Ok(())
             }
             Err(error) => {

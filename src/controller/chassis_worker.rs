@@ -342,7 +342,7 @@ async fn returned(world: &World, chassis: &ChassisRef, object: &OVNChassis, memo
             );
             let (severity, reason) = (Severity::Warning, "DepartedChassisReturned");
             let happening = Happening { severity, reason, action: "Deregister", note };
-            world.events.publish(&reference(object), &happening).await;
+            world.events.publish_later(reference(object), happening);
         }
         let node = NodeName::from(gone.name.as_str());
         let gone_for_good = world.nodes.get(&ObjectKey::new("", node.as_str())).is_none()

@@ -14,6 +14,7 @@ use super::settings::{ControllerArgs, Settings};
 use super::wake::Key;
 use super::world::World;
 use super::{chassis_worker, node_worker, report};
+use crate::cluster::events::Events;
 use crate::cluster::lease::{self, Claim, LeaseError, LeaseSettings};
 use crate::cluster::watch::{Absent, follow};
 use crate::cluster::{ClusterError, call, connect, jobs};
@@ -80,7 +81,10 @@ async fn work(args: ControllerArgs) -> Result<(), ControllerError> {
     health.set("api-server", Ok(()));
 
     let claim = Claim::default();
-    let world = World::new(client.clone(), Settings::new(&args, image), claim.clone());
+    let (events, later) = Events::new(client.clone(), &args.identity);
+    let stop = shutdown.clone();
+    tasks.spawn("events", async move { until_stopped(later.run(), &stop).await });
+    let world = World::new(client.clone(), Settings::new(&args, image), claim.clone(), events);
     let lease = LeaseSettings {
         namespace: args.lease_namespace.clone(),
         name: args.lease_name.clone(),

@@ -85,7 +85,7 @@ fn instance<K: ResourceExt>(object: &K) -> Option<ChassisRef> {
 }
 
 impl World {
-    pub fn new(client: Client, settings: Settings, claim: Claim) -> Self {
+    pub fn new(client: Client, settings: Settings, claim: Claim, events: Events) -> Self {
         let wake = Wake::default();
         let settings = Arc::new(settings);
         let by_instance = |wake: &Wake| {
@@ -98,7 +98,7 @@ impl World {
         let (nodes, chassis, chassis_nodes) = watched.caches();
         Self {
             databases: Databases::new(settings.server_names, wake.clone()),
-            events: Events::new(client.clone(), &settings.identity),
+            events,
             client,
             claim,
             nodes,

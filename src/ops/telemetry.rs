@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-/// Environment variable with the filter, in `tracing`'s syntax.
+/// Environment variable with the filter, in `tracing`'s syntax; `RUST_LOG` counts where it is unset.
 pub const FILTER_VARIABLE: &str = "OVN_CHASSIS_LOG";
 
 /// How log lines look.
@@ -32,7 +32,7 @@ impl std::str::FromStr for LogFormat {
 ///
 /// A filter that cannot be read falls back to `info` and says so: logs matter most when settings are wrong.
 pub fn init(format: LogFormat) {
-    let (filter, fault) = match std::env::var(FILTER_VARIABLE) {
+    let (filter, fault) = match std::env::var(FILTER_VARIABLE).or_else(|_| std::env::var("RUST_LOG")) {
         Ok(text) => match EnvFilter::try_new(&text) {
             Ok(filter) => (filter, None),
             Err(error) => (EnvFilter::new("info"), Some(format!("{FILTER_VARIABLE}={text:?}: {error}"))),
