@@ -176,11 +176,11 @@ impl Server {
         }
         self.process = Some(Process::spawn(&mut command));
         let socket = self.socket();
-        eventually("the server's socket", Duration::from_secs(20), || {
+        eventually("the server's socket", Duration::from_secs(90), || {
             std::os::unix::net::UnixStream::connect(&socket).ok()
         });
         let port = std::net::SocketAddr::new(self.address, PORT);
-        eventually("the server's port", Duration::from_secs(20), || std::net::TcpStream::connect(port).ok());
+        eventually("the server's port", Duration::from_secs(90), || std::net::TcpStream::connect(port).ok());
     }
 
     pub fn kill(&mut self) {
