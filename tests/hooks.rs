@@ -27,3 +27,6 @@ mod chassis;
 
 #[path = "hooks/pid_namespace.rs"]
 mod pid_namespace;
+
+#[path = "hooks/warm_restart.rs"]
+mod warm_restart;

@@ -10,6 +10,8 @@ use tokio::time::sleep;
 use crate::hook::claim::{Claim, ClaimWait, Holder, Turn};
 use crate::hook::daemon::{ClaimName, Daemon};
 use crate::hook::lock::{LockError, PodUid, RunFolder};
+use crate::hook::warm_restart::{Phase, WarmRestart};
+use crate::ovs::rundir::RunDirs;
 
 /// How often a waiting agent asks, and how often a working one looks whether it still may.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -82,6 +84,17 @@ impl Handover {
             None => Ok(true),
             Some(pod) => Ok(pod.claim.look()? == Holder::Own),
         }
+    }
+
+    /// The restarts of this node.
+    pub fn warm_restart(&self, dirs: &RunDirs) -> WarmRestart {
+        WarmRestart { dirs: dirs.clone(), folder: self.folder.clone() }
+    }
+
+    /// True when the last warm restart of `ovs-vswitchd` ended by the watchdog, or by the bound.
+    pub fn is_flow_restore_overdue(&self, dirs: &RunDirs) -> bool {
+        let last = self.warm_restart(dirs).read(Daemon::OvsVswitchd);
+        last.is_some_and(|hand_over| hand_over.phase == Phase::Overdue)
     }
 
     /// Leaves the grants where the probes read them. Says whether anything changed.

@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod observe;
 pub mod report;
 mod settings;
+pub mod warm_restart;
 mod work;
 
 use std::convert::Infallible;

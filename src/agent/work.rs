@@ -16,6 +16,7 @@ use super::metrics::{AgentMetrics, Outcome};
 use super::observe::{LocalDatabase, Probes, follow_database, probe_daemons, read_system_id_file};
 use super::report::keep_status;
 use super::settings::Settings;
+use super::warm_restart::keep;
 use crate::api::OVNChassisNode;
 use crate::cluster::watch::{Absent, follow};
 use crate::cluster::{Cache, ObjectKey};
@@ -63,13 +64,15 @@ pub async fn work(
         away_since: None,
         publish_report,
     };
+    let restarts = handover.warm_restart(&settings.dirs);
     let only_this_node =
         watcher::Config::default().fields(&format!("metadata.name={}", settings.node_name)).page_size(1);
     tokio::select! {
         never = follow(api.clone(), only_this_node, cache.clone(), Absent::Wait) => match never {},
         never = keep_status(api, key, cache, object_changed.clone(), reports, metrics.clone()) => match never {},
         () = probe_daemons(settings.dirs.clone(), look.clone(), publish_probes) => Err(AgentError::Ended("the probes")),
-        result = worker.run(view, object_changed, probes, look) => result,
+        never = keep(restarts, view.clone(), handover) => match never {},
+        result = worker.run(view.clone(), object_changed, probes, look) => result,
     }
 }
 
@@ -146,6 +149,7 @@ impl Worker<'_> {
             }
             _ => None,
         };
+        let flow_restore_overdue = self.handover.is_flow_restore_overdue(&self.settings.dirs);
         let decide_now = |memory: &Memory, fault: Option<&str>| {
             decide(&Inputs {
                 generation,
@@ -157,6 +161,7 @@ impl Worker<'_> {
                 system_id_file: system_id_file.as_deref(),
                 encap_ip: &self.settings.encap_ip,
                 probes,
+                flow_restore_overdue,
                 fault,
                 memory,
             })

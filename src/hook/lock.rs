@@ -5,6 +5,8 @@
 //! <claim>.claim                the holder's pod uid; its lock serialises every change of the claim
 //! <daemon>.lock                held by the daemon process itself, from its start to its very end
 //! <daemon>.stopping            pod uid whose pre-stop hook ran; its lock is held while that hook runs
+//! <daemon>.hand-over           how far a warm restart of ovs-vswitchd or ovn-controller is (see `warm_restart`)
+//! warm-restart.lock            held for each step of a warm restart
 //! grants                       pod uids that may turn Ready as standby, written by the agent
 //! ```
 //!
@@ -101,6 +103,14 @@ impl RunFolder {
 
     fn stopping_file(&self, daemon: Daemon) -> PathBuf {
         self.0.join(format!("{daemon}.stopping"))
+    }
+
+    pub(super) fn hand_over_file(&self, daemon: Daemon) -> PathBuf {
+        self.0.join(format!("{daemon}.hand-over"))
+    }
+
+    pub(super) fn warm_restart_lock(&self) -> PathBuf {
+        self.0.join("warm-restart.lock")
     }
 
     /// Where the agent leaves the grants.

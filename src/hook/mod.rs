@@ -5,10 +5,10 @@
 //! from these two.
 //!
 //! ```text
-//! start:    join the pod -> programs work? -> claim -> database or settings -> daemon's lock -> spawn
-//!           -> supervise -> linger for the hook
-//! pre-stop: claim ours? -> mark -> (ovsdb-server: vswitchd gone?) -> exit, gently -> lock free?
-//!           -> the last one gives up the claim
+//! start:    join the pod -> programs work? -> claim -> database or settings -> daemon's lock -> hold the kernel's
+//!           flows -> spawn -> supervise -> linger for the hook
+//! pre-stop: claim ours? -> mark -> (ovsdb-server: vswitchd gone?) -> no other hand-over in flight? -> exit, gently
+//!           -> lock free? -> the last one gives up the claim
 //! ready:    claim ours? daemon answers : (granted? programs work)
 //! ```
 
@@ -21,6 +21,7 @@ mod ready;
 mod start;
 mod stop;
 mod supervise;
+pub mod warm_restart;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -114,6 +115,10 @@ impl Pod {
 
     fn claim(&self, daemon: Daemon) -> Claim {
         Claim::new(self.folder.clone(), daemon.claim(), self.uid.clone())
+    }
+
+    fn warm_restart(&self) -> warm_restart::WarmRestart {
+        warm_restart::WarmRestart { dirs: self.dirs.clone(), folder: self.folder.clone() }
     }
 
     /// Locks the claim, waiting for whoever has it locked. They hold it for a few seconds at most.

@@ -13,6 +13,7 @@ use super::daemon::Daemon;
 use super::lock::LOCK_POLL;
 use super::ready::check_programs;
 use super::supervise::{Signals, linger, supervise};
+use super::warm_restart::{FLAG_AT_MOST, Watchdog, uptime};
 use super::{HookError, NodeArgs, Pod};
 use crate::ovs::leftover::{PidFile, remove_dead_sockets, remove_if_stale};
 use crate::ovs::run::{Invocation, run as run_tool};
@@ -41,6 +42,9 @@ pub struct StartArgs {
     /// Another database schema than the image's own (ovsdb-server)
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
+    /// How long flow-restore-wait may be on (ovs-vswitchd), in milliseconds; for tests
+    #[arg(long, hide = true, default_value_t = millis(FLAG_AT_MOST), value_name = "MS")]
+    flow_restore_wait_at_most_ms: u64,
     /// Folder with tls.crt, tls.key and ca.crt (ovn-controller); used when it holds them
     #[arg(long, default_value = "/etc/ovn-chassis/tls", value_name = "DIR")]
     tls_dir: PathBuf,
@@ -49,6 +53,10 @@ pub struct StartArgs {
     /// More arguments for the daemon itself
     #[arg(last = true, value_name = "DAEMON_ARGS")]
     daemon_arguments: Vec<OsString>,
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Runs the container.
@@ -61,15 +69,33 @@ pub(super) async fn run(args: StartArgs) -> Result<ExitCode, HookError> {
     forget_own_mark(&pod, daemon)?;
     let started = tokio::select! {
         biased;
-        () = signals.asked_to_end() => return Ok(end_before_start(daemon)),
+        () = signals.asked_to_end() => {
+            give_up_flows(&pod, daemon).await;
+            return Ok(end_before_start(daemon));
+        }
         started = start(&pod, &args) => started?,
     };
     let Started::Running(child) = started else {
         tracing::info!("{daemon}: the pod ends before the daemon was started");
+        give_up_flows(&pod, daemon).await;
         linger(&pod, daemon, &mut signals).await?;
         return Ok(ExitCode::SUCCESS);
     };
-    supervise(&pod, daemon, child, signals).await
+    let watchdog = (daemon == Daemon::OvsVswitchd).then(|| Watchdog {
+        node: pod.warm_restart(),
+        flag_at_most: Duration::from_millis(args.flow_restore_wait_at_most_ms),
+    });
+    supervise(&pod, daemon, child, signals, watchdog).await
+}
+
+/// A flag that was set for a daemon that will not start.
+async fn give_up_flows(pod: &Pod, daemon: Daemon) {
+    if daemon == Daemon::OvsVswitchd
+        && let Ok(Holder::Own) = pod.claim(daemon).look()
+        && let Err(error) = pod.warm_restart().give_up_flows().await
+    {
+        tracing::warn!("flow-restore-wait may be left on for the next start: {error}");
+    }
 }
 
 fn end_before_start(daemon: Daemon) -> ExitCode {
@@ -110,8 +136,8 @@ async fn start(pod: &Pod, args: &StartArgs) -> Result<Started, HookError> {
         remove_leftovers(pod, daemon).await?;
         match daemon {
             Daemon::OvsdbServer => report(&prepare_database(&pod.dirs.conf_db(), args.schema.as_deref()).await?, pod),
-            Daemon::OvsVswitchd => before_vswitchd(args).await,
-            Daemon::OvnController => {}
+            Daemon::OvsVswitchd => before_vswitchd(pod, args).await,
+            Daemon::OvnController => before_ovn_controller(pod).await,
         }
         match spawn(pod, args, own_socket, lock).await? {
             Spawned::Running(child) => return Ok(Started::Running(child)),
@@ -214,9 +240,15 @@ fn report(prepared: &Prepared, pod: &Pod) {
     }
 }
 
-/// The last thing before `ovs-vswitchd` starts. This is the place for `other_config:flow-restore-wait`: set here, and
-/// released by the agent.
-async fn before_vswitchd(args: &StartArgs) {
+/// The last thing before `ovn-controller` starts.
+async fn before_ovn_controller(pod: &Pod) {
+    if let Err(error) = pod.warm_restart().expect_flows().await {
+        tracing::warn!("ovs-vswitchd does not know that ovn-controller starts: {error}");
+    }
+}
+
+/// The last thing before `ovs-vswitchd` starts.
+async fn before_vswitchd(pod: &Pod, args: &StartArgs) {
     if let Some(left) = uptime().and_then(|uptime| UPTIME_FOR_VSWITCHD.checked_sub(uptime)) {
         tracing::info!("the machine booted just now: ovs-vswitchd waits for {:.1} s", left.as_secs_f64());
         sleep(left).await;
@@ -230,12 +262,11 @@ async fn before_vswitchd(args: &StartArgs) {
             tracing::warn!("the kernel module openvswitch is not loaded yet: {error}");
         }
     }
-}
-
-fn uptime() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/uptime").ok()?;
-    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
+    match pod.warm_restart().hold_flows().await {
+        Ok(true) => tracing::info!("flow-restore-wait is set until ovn-controller's flows are in"),
+        Ok(false) => tracing::info!("the first start of this node: there are no flows to keep"),
+        Err(error) => tracing::warn!("flow-restore-wait is not set, this start loses packets: {error}"),
+    }
 }
 
 /// Asks the program itself whether it can be told where its control socket goes: older `ovn-controller`s cannot.

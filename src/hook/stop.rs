@@ -50,6 +50,13 @@ pub(super) async fn stop_daemon(
             begun.elapsed().as_secs_f64()
         );
     }
+    if pod.folder.is_running(daemon)?
+        && pod.claim(daemon).look()? == Holder::Own
+        && let Err(error) = pod.warm_restart().before_stop(daemon, deadline.saturating_duration_since(begun)).await
+    {
+        // A stop that costs packets is better than none.
+        tracing::warn!("{daemon}: its hand-over is not in order: {error}");
+    }
     let mut last = "it was never asked".to_owned();
     loop {
         // What is sent under the claim's lock cannot reach a successor: the successor starts nothing before it has

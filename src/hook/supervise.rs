@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::daemon::Daemon;
 use super::lock::LOCK_POLL;
 use super::stop::{release_if_last, stop_daemon};
+use super::warm_restart::Watchdog;
 use super::{HookError, Pod};
 
 /// How long a daemon that nobody stopped before SIGTERM gets. After a hook that used up its 40 seconds the pod has 20
@@ -64,6 +65,7 @@ pub(super) async fn supervise(
     daemon: Daemon,
     mut child: Child,
     mut signals: Signals,
+    watchdog: Option<Watchdog>,
 ) -> Result<ExitCode, HookError> {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let status = loop {
@@ -71,6 +73,7 @@ pub(super) async fn supervise(
             Ended(std::io::Result<ExitStatus>),
             AskedToEnd,
             ChildChanged,
+            Look,
         }
         let event = tokio::select! {
             status = child.wait() => Event::Ended(status),
@@ -82,10 +85,17 @@ pub(super) async fn supervise(
                     _ = signals.quit.recv() => {}
                 }
             } => Event::AskedToEnd,
+            () = sleep(Watchdog::EVERY), if watchdog.is_some() => Event::Look,
         };
         match event {
             Event::Ended(status) => break status.map_err(|source| HookError::Wait { daemon, source })?,
             Event::ChildChanged => reap_orphans(pid),
+            // In this place and not beside it: nobody may reap its tools meanwhile.
+            Event::Look => {
+                if let Some(watchdog) = &watchdog {
+                    watchdog.look().await;
+                }
+            }
             Event::AskedToEnd => {
                 end_on_signal(pod, daemon, &mut child).await?;
                 return Ok(ExitCode::SUCCESS);

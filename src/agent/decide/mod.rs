@@ -3,6 +3,7 @@
 pub mod change;
 pub mod cms_options;
 pub mod wanted;
+pub mod warm_restart;
 
 use crate::api::{NodeVersions, OVNChassisNodeSpec, ObservedSettings};
 use crate::model::conditions::{ConditionSpec, node};
@@ -28,6 +29,7 @@ pub mod reason {
     pub const RUNNING: &str = "Running";
     pub const SCHEMA_DIFFERS: &str = "SchemaDiffers";
     pub const FLOW_RESTORE_WAIT: &str = "FlowRestoreWait";
+    pub const FLOW_RESTORE_OVERDUE: &str = "FlowRestoreOverdue";
     pub const NOT_ANSWERING: &str = "NotAnswering";
     pub const CONNECTED: &str = "Connected";
     pub const NOT_CONNECTED: &str = "NotConnected";
@@ -70,6 +72,8 @@ pub struct Inputs<'a> {
     pub system_id_file: Option<&'a str>,
     pub encap_ip: &'a str,
     pub probes: &'a Probes,
+    /// The last restart of `ovs-vswitchd` held its flows until its time was over.
+    pub flow_restore_overdue: bool,
     /// Why the last write of this change failed, if it did.
     pub fault: Option<&'a str>,
     pub memory: &'a Memory,
@@ -234,6 +238,12 @@ fn judge_ovs(inputs: &Inputs<'_>) -> ConditionSpec {
         return condition(false, reason::FLOW_RESTORE_WAIT, message.to_owned());
     }
     let version = database.ovs_version.as_deref().unwrap_or("of an unknown version");
+    if inputs.flow_restore_overdue {
+        let message = format!(
+            "Open vSwitch {version} runs; other_config:flow-restore-wait was on for too long and was taken away before ovn-controller's flows were in: see ControllerReady, and the logs of this pod"
+        );
+        return condition(true, reason::FLOW_RESTORE_OVERDUE, message);
+    }
     match &inputs.probes.schemas {
         Some(schemas) if schemas.database != schemas.image => {
             let message = format!(

@@ -43,6 +43,7 @@ struct Case {
     last: Option<LocalDatabase>,
     system_id_file: Option<String>,
     probes: Probes,
+    flow_restore_overdue: bool,
     fault: Option<String>,
     memory: Memory,
 }
@@ -55,6 +56,7 @@ impl Case {
             last: None,
             system_id_file: None,
             probes: healthy(),
+            flow_restore_overdue: false,
             fault: None,
             memory: Memory::default(),
         }
@@ -71,6 +73,7 @@ impl Case {
             system_id_file: self.system_id_file.as_deref(),
             encap_ip: "192.0.2.9",
             probes: &self.probes,
+            flow_restore_overdue: self.flow_restore_overdue,
             fault: self.fault.as_deref(),
             memory: &self.memory,
         })
@@ -242,6 +245,17 @@ fn case_8_a_southbound_that_is_away_is_the_controllers_condition_alone() {
     assert!(condition(&decision, "Applied").status && condition(&decision, "OVSReady").status);
     let controller = condition(&decision, "ControllerReady");
     assert!(!controller.status && controller.message.ends_with("not connected"), "{controller:?}");
+}
+
+#[test]
+fn case_5_a_restart_that_ended_by_the_watchdog_says_so_and_is_ready() {
+    let mut case = Case::new(applied());
+    case.flow_restore_overdue = true;
+    let decision = case.decide();
+    let condition = condition(&decision, "OVSReady");
+    assert!(condition.status);
+    assert_eq!(condition.reason, reason::FLOW_RESTORE_OVERDUE);
+    assert!(condition.message.contains("Open vSwitch 3.1.0 runs"), "{}", condition.message);
 }
 
 #[test]

@@ -1,0 +1,274 @@
+//! When a warm restart is over: from what was observed, whether the flag goes and whether the flows have arrived. Pure.
+
+use std::time::Duration;
+
+use crate::hook::daemon::Daemon;
+use crate::hook::warm_restart::{ARRIVAL_AT_MOST, FLAG_AT_MOST, HandOver, Phase};
+use crate::ovs::datapath::FlowTable;
+
+/// A table counts as full when it was seen this often with the same number of flows …
+const SIGHTINGS: u32 = 4;
+/// … over this long. An `ovn-controller` that just started asks the Southbound in a few rounds, and fills in as many.
+const CALM: Duration = Duration::from_millis(1200);
+/// The same for flows that an `ovn-controller` without Southbound has in its memory: there is nothing to ask for.
+const CALM_WITHOUT_SOUTHBOUND: Duration = Duration::from_secs(5);
+/// The view of the database may be this old: a flag that was just set is not there yet.
+const VIEW_LAG: Duration = Duration::from_secs(5);
+
+/// What was observed at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts {
+    /// The machine's uptime.
+    pub now: Duration,
+    /// `flow-restore-wait` in the database; none while that is not known.
+    pub flag: Option<bool>,
+    /// What is in flight for `ovs-vswitchd` and for `ovn-controller`.
+    pub vswitchd: Option<HandOver>,
+    pub controller: Option<HandOver>,
+    /// `ovn-controller`'s process lives.
+    pub controller_runs: bool,
+    /// It is connected to the Southbound.
+    pub connected: bool,
+    /// The integration bridge's flows, if `ovs-vswitchd` answers.
+    pub flows: Option<FlowTable>,
+}
+
+/// What earlier observations say about this one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    count: u64,
+    sightings: u32,
+    count_since: Duration,
+    /// Since when the flag is seen on.
+    flag_since: Option<Duration>,
+}
+
+impl Memory {
+    /// What to remember after these facts.
+    #[must_use]
+    pub fn after(self, facts: &Facts) -> Self {
+        let flag_since = match facts.flag {
+            Some(true) => Some(self.flag_since.unwrap_or(facts.now)),
+            Some(false) => None,
+            None => self.flag_since,
+        };
+        let count = facts.flows.map_or(0, |flows| flows.count);
+        if count == self.count && count > 0 {
+            return Self { sightings: self.sightings.saturating_add(1), flag_since, ..self };
+        }
+        Self { count, sightings: u32::from(count > 0), count_since: facts.now, flag_since }
+    }
+
+    fn calm_for(&self, now: Duration) -> Duration {
+        if self.sightings < SIGHTINGS { Duration::ZERO } else { now.saturating_sub(self.count_since) }
+    }
+}
+
+/// Why something is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The flows are in.
+    FlowsAreIn,
+    /// Somebody else undid it already.
+    UndoneByOthers,
+    /// The time is over.
+    Overdue,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub release_flows: Option<Why>,
+    pub flows_arrived: Option<Why>,
+}
+
+/// True when there is anything to look at closely.
+pub fn is_worth_a_look(facts: &Facts) -> bool {
+    facts.flag == Some(true) || is_held(facts.vswitchd) || is_held(facts.controller)
+}
+
+fn is_held(hand_over: Option<HandOver>) -> bool {
+    hand_over.is_some_and(|hand_over| hand_over.phase == Phase::Held)
+}
+
+/// Decides; `memory` includes these facts.
+pub fn decide(facts: &Facts, memory: &Memory) -> Plan {
+    Plan { release_flows: judge_flag(facts, memory), flows_arrived: judge_arrival(facts, memory) }
+}
+
+fn judge_flag(facts: &Facts, memory: &Memory) -> Option<Why> {
+    let Some(held) = facts.vswitchd.filter(|hand_over| hand_over.phase == Phase::Held) else {
+        // Not set by a start of ours, or long overdue: whoever set it gets the whole time. Left on, it silences the
+        // node, so nobody gets more.
+        let since = memory.flag_since.filter(|_| facts.flag == Some(true))?;
+        return (facts.now.saturating_sub(since) >= FLAG_AT_MOST).then_some(Why::Overdue);
+    };
+    let age = held.age(facts.now);
+    if age >= FLAG_AT_MOST {
+        return Some(Why::Overdue);
+    }
+    if facts.flag == Some(false) && age >= VIEW_LAG {
+        return Some(Why::UndoneByOthers);
+    }
+    // A new ovs-vswitchd begins with empty tables: whatever is in them is of its own time.
+    flows_are_in(facts, memory, age).then_some(Why::FlowsAreIn)
+}
+
+fn judge_arrival(facts: &Facts, memory: &Memory) -> Option<Why> {
+    let held = facts.controller.filter(|hand_over| hand_over.phase == Phase::Held)?;
+    let age = held.age(facts.now);
+    if age >= ARRIVAL_AT_MOST {
+        return Some(Why::Overdue);
+    }
+    flows_are_in(facts, memory, age).then_some(Why::FlowsAreIn)
+}
+
+/// The tables hold flows that came after the restart began, all of them, and no more are coming. How many there are
+/// says nothing: a chassis may have few, and fewer than before.
+fn flows_are_in(facts: &Facts, memory: &Memory, age: Duration) -> bool {
+    let calm = if facts.connected { CALM } else { CALM_WITHOUT_SOUTHBOUND };
+    let of_this_time = facts.flows.is_some_and(|flows| flows.count > 0 && flows.oldest <= age);
+    facts.controller_runs && of_this_time && memory.calm_for(facts.now) >= calm
+}
+
+/// The daemons that a hand-over is read for.
+pub const WATCHED: [Daemon; 2] = [Daemon::OvsVswitchd, Daemon::OvnController];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds after the machine's start at which the restarts of these tests begin.
+    const BEGUN: u64 = 1000;
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn held() -> Option<HandOver> {
+        Some(HandOver { phase: Phase::Held, since: Duration::from_secs(BEGUN) })
+    }
+
+    /// A node some time after a restart began, all well.
+    fn facts(after: f64, count: u64) -> Facts {
+        Facts {
+            now: Duration::from_secs(BEGUN) + seconds(after),
+            flag: Some(true),
+            vswitchd: held(),
+            controller: None,
+            controller_runs: true,
+            connected: true,
+            flows: Some(FlowTable { count, oldest: seconds(0.5) }),
+        }
+    }
+
+    /// The plans of a series of looks, each with the memory of those before.
+    fn plans(looks: &[Facts]) -> Vec<Plan> {
+        let mut memory = Memory::default();
+        looks
+            .iter()
+            .map(|facts| {
+                memory = memory.after(facts);
+                decide(facts, &memory)
+            })
+            .collect()
+    }
+
+    fn looks(from: f64, until: f64, change: impl Fn(&mut Facts)) -> Vec<Facts> {
+        let mut looks = Vec::new();
+        let mut at = from;
+        while at <= until {
+            let mut look = facts(at, 3);
+            change(&mut look);
+            looks.push(look);
+            at += 0.4;
+        }
+        looks
+    }
+
+    fn last_flag(looks: &[Facts]) -> Option<Why> {
+        plans(looks).last().unwrap().release_flows
+    }
+
+    #[test]
+    fn a_few_flows_that_stay_the_same_are_enough() {
+        let plans = plans(&looks(1.0, 3.0, |_| {}));
+        let first = plans.iter().position(|plan| plan.release_flows.is_some());
+        assert_eq!(first, Some(3), "{plans:?}");
+        assert_eq!(plans[3], Plan { release_flows: Some(Why::FlowsAreIn), flows_arrived: None });
+    }
+
+    #[test]
+    fn nothing_is_released_before_the_flows_are_in() {
+        let cases: [(&str, fn(&mut Facts)); 5] = [
+            ("empty tables", |look| look.flows = Some(FlowTable { count: 0, oldest: Duration::ZERO })),
+            ("vswitchd does not answer", |look| look.flows = None),
+            ("ovn-controller is away", |look| look.controller_runs = false),
+            ("still filling", |look| {
+                look.flows = Some(FlowTable { count: look.now.as_millis() as u64, oldest: Duration::ZERO });
+            }),
+            ("flows from before the restart", |look| {
+                look.flows = Some(FlowTable { count: 3, oldest: Duration::from_secs(900) });
+            }),
+        ];
+        for (name, change) in cases {
+            assert_eq!(last_flag(&looks(1.0, 59.0, change)), None, "{name}");
+            // And whatever it is, the time ends.
+            assert_eq!(last_flag(&looks(1.0, 60.4, change)), Some(Why::Overdue), "{name}");
+        }
+    }
+
+    #[test]
+    fn without_a_southbound_the_flows_in_memory_count_after_a_longer_calm() {
+        assert_eq!(last_flag(&looks(1.0, 4.0, |look| look.connected = false)), None);
+        assert_eq!(last_flag(&looks(1.0, 7.0, |look| look.connected = false)), Some(Why::FlowsAreIn));
+    }
+
+    #[test]
+    fn case_5_a_flag_of_nobody_is_cleared_after_the_bound_and_not_before() {
+        let nobody: fn(&mut Facts) = |look| look.vswitchd = None;
+        assert_eq!(last_flag(&looks(1.0, 60.0, nobody)), None);
+        assert_eq!(last_flag(&looks(1.0, 62.0, nobody)), Some(Why::Overdue));
+        // One that was overdue and was set again, by whomever: the same.
+        let again: fn(&mut Facts) = |look| {
+            look.vswitchd = Some(HandOver { phase: Phase::Overdue, since: Duration::from_secs(10) });
+        };
+        assert_eq!(last_flag(&looks(1.0, 60.0, again)), None);
+        assert_eq!(last_flag(&looks(1.0, 62.0, again)), Some(Why::Overdue));
+    }
+
+    #[test]
+    fn a_flag_that_a_person_took_away_ends_the_hand_over() {
+        let gone: fn(&mut Facts) = |look| {
+            look.flag = Some(false);
+            look.flows = None;
+        };
+        assert_eq!(last_flag(&looks(1.0, 3.0, gone)), None);
+        assert_eq!(last_flag(&looks(1.0, 6.0, gone)), Some(Why::UndoneByOthers));
+    }
+
+    #[test]
+    fn the_flows_of_a_new_ovn_controller_are_told_from_the_old_ones() {
+        let started: fn(&mut Facts) = |look| {
+            (look.flag, look.vswitchd, look.controller) = (Some(false), None, held());
+        };
+        assert_eq!(plans(&looks(1.0, 3.0, started)).last().unwrap().flows_arrived, Some(Why::FlowsAreIn));
+        // The old tables are full and calm, and prove nothing.
+        let old: fn(&mut Facts) = |look| {
+            (look.flag, look.vswitchd, look.controller) = (Some(false), None, held());
+            look.flows = Some(FlowTable { count: 3, oldest: Duration::from_secs(900) });
+        };
+        assert_eq!(plans(&looks(1.0, 19.0, old)).last().unwrap().flows_arrived, None);
+        assert_eq!(plans(&looks(1.0, 20.4, old)).last().unwrap().flows_arrived, Some(Why::Overdue));
+    }
+
+    #[test]
+    fn without_anything_in_flight_there_is_nothing_to_do() {
+        let idle: fn(&mut Facts) = |look| (look.flag, look.vswitchd) = (Some(false), None);
+        assert!(plans(&looks(1.0, 100.0, idle)).iter().all(|plan| *plan == Plan::default()));
+        assert!(!looks(1.0, 1.0, idle).iter().any(is_worth_a_look));
+        assert!(looks(1.0, 1.0, |_| {}).iter().all(is_worth_a_look));
+        let unknown: fn(&mut Facts) = |look| (look.flag, look.vswitchd) = (None, None);
+        assert_eq!(last_flag(&looks(1.0, 100.0, unknown)), None);
+    }
+}
