@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn nothing_is_released_before_the_flows_are_in() {
-        let cases: [(&str, fn(&mut Facts)); 5] = [
+        type Spoil = fn(&mut Facts);
+        let cases: [(&str, Spoil); 5] = [
             ("empty tables", |look| look.flows = Some(FlowTable { count: 0, oldest: Duration::ZERO })),
             ("vswitchd does not answer", |look| look.flows = None),
             ("ovn-controller is away", |look| look.controller_runs = false),
