@@ -23,6 +23,8 @@ use super::{HookError, Pod};
 const AFTER_SIGTERM: Duration = Duration::from_secs(10);
 /// How long to stay for a hook that runs. The hook has a shorter bound of its own.
 const LINGER_FOR_HOOK: Duration = Duration::from_secs(45);
+/// How long to stay for a hook that may be about to begin, after the daemon was told to end by somebody else.
+const PATIENCE_FOR_HOOK: Duration = Duration::from_secs(5);
 /// How long to stay for kubelet's SIGTERM after the hook has ended.
 const LINGER_FOR_SIGTERM: Duration = Duration::from_secs(5);
 
@@ -102,7 +104,7 @@ pub(super) async fn supervise(
             }
         }
     };
-    if pod.folder.stop_mark(daemon)?.is_of(&pod.uid)? {
+    if has_mark(pod, daemon, patience_after(status)).await? {
         tracing::info!("{daemon}: ended ({status}) on its hook's word");
         linger(pod, daemon, &mut signals).await?;
         return Ok(ExitCode::SUCCESS);
@@ -110,6 +112,28 @@ pub(super) async fn supervise(
     // The claim stays: kubelet starts this container again, in this pod.
     tracing::error!("{daemon}: ended by itself: {status}");
     Ok(exit_code(status))
+}
+
+/// A daemon that crashed or was killed is started again at once. One that was told to end may belong to a pod that is
+/// being deleted, whose hook kubelet is just starting in this container.
+fn patience_after(status: ExitStatus) -> Duration {
+    let told = status.success() || status.signal() == Some(nix::libc::SIGTERM);
+    if told { PATIENCE_FOR_HOOK } else { Duration::ZERO }
+}
+
+/// Whether a pre-stop hook of this pod has begun, or begins within `patience`.
+async fn has_mark(pod: &Pod, daemon: Daemon, patience: Duration) -> Result<bool, HookError> {
+    let deadline = Instant::now() + patience;
+    let mut mark = pod.folder.stop_mark(daemon)?;
+    loop {
+        if mark.is_of(&pod.uid)? {
+            return Ok(true);
+        }
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        sleep(LOCK_POLL).await;
+    }
 }
 
 /// SIGTERM with the daemon still running: no hook ran, or it did not succeed. The signal is never passed on, because
@@ -180,6 +204,16 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_daemon_that_was_told_to_end_is_waited_for_its_hook() {
+        let after = |raw| patience_after(ExitStatus::from_raw(raw));
+        assert_eq!(after(0), PATIENCE_FOR_HOOK);
+        assert_eq!(after(nix::libc::SIGTERM), PATIENCE_FOR_HOOK);
+        assert_eq!(after(nix::libc::SIGKILL), Duration::ZERO);
+        assert_eq!(after(nix::libc::SIGSEGV), Duration::ZERO);
+        assert_eq!(after(1 << 8), Duration::ZERO);
+    }
 
     #[test]
     fn the_exit_code_is_the_daemons() {
