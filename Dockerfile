@@ -6,7 +6,7 @@
 ARG BUILDER=build
 ARG BASE=debian:trixie-slim
 
-FROM docker.io/library/rust:1.95-trixie AS build
+FROM rust:1.95-trixie AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY src src
