@@ -105,7 +105,8 @@ fn drift_is_repaired_and_said_and_a_fight_is_not_a_storm() {
     let monitor = RowMonitor::start(&socket, "Open_vSwitch", "Open_vSwitch", "external_ids");
     let begun = Instant::now();
     let mut against = 0;
-    while begun.elapsed() < Duration::from_secs(4) {
+    // Four seconds at least, and on a busy machine until there was enough to fight about.
+    while begun.elapsed() < Duration::from_secs(4) || (against <= 20 && begun.elapsed() < Duration::from_secs(60)) {
         stage.set(&[&format!("ovn-encap-ip=198.51.100.{against}")]);
         against = (against + 1) % 200;
     }
@@ -113,7 +114,8 @@ fn drift_is_repaired_and_said_and_a_fight_is_not_a_storm() {
     let repairs =
         monitor.changes().iter().filter(|c| c.action == "new" && c.value.to_string().contains(&quoted)).count();
     assert!(against > 20, "{against} changes by hand");
-    assert!(repairs < 12, "{repairs} repairs within 4 s");
+    let seconds = begun.elapsed().as_secs_f64();
+    assert!((repairs as f64) < 3.0 * seconds, "{repairs} repairs within {seconds:.1} s");
     until("peace", Duration::from_secs(60), || {
         let found = stage.external_ids()["ovn-encap-ip"].clone();
         if found == own.as_str() { Ok(()) } else { Err(found.to_string()) }

@@ -21,12 +21,22 @@ pub struct Proxy {
     task: tokio::task::JoinHandle<()>,
 }
 
+/// A port that was free when it was looked for may be somebody's by now: the next one is tried.
+fn listen() -> (u16, TcpListener) {
+    for _ in 0..20 {
+        let port = super::scratch::free_port();
+        if let Ok(listener) = super::runtime().block_on(TcpListener::bind(("127.0.0.1", port))) {
+            return (port, listener);
+        }
+    }
+    panic!("twenty free ports were taken before they could be used");
+}
+
 impl Proxy {
     pub fn to(target: u16) -> Self {
-        let port = super::scratch::free_port();
+        let (port, listener) = listen();
         let (line, state) = watch::channel(Line::Open);
         let (bytes, accepted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let listener = super::runtime().block_on(TcpListener::bind(("127.0.0.1", port))).expect("the proxy's port");
         let (count, connections) = (bytes.clone(), accepted.clone());
         let task = super::runtime().spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
