@@ -181,13 +181,7 @@ async fn watch_all(world: World, health: Health) -> Infallible {
     let everything = watcher::Config::default;
     health.set("watches", Err("the first lists are under way".into()));
     let synced = async {
-        world.chassis.synced().await;
-        world.nodes.synced().await;
-        world.chassis_nodes.synced().await;
-        world.jobs.synced().await;
-        world.pods.synced().await;
-        world.config_maps.synced().await;
-        world.daemon_sets.synced().await;
+        world.listed().await;
         health.set("watches", Ok(()));
         std::future::pending::<Infallible>().await
     };
@@ -209,28 +203,11 @@ async fn watch_all(world: World, health: Health) -> Infallible {
 /// Starts a worker for each key that is woken and has none. Returns only if one breaks.
 async fn supervise(world: World) -> Result<(), ControllerError> {
     world.claim.won().await;
-    for synced in [
-        world.chassis.is_synced(),
-        world.nodes.is_synced(),
-        world.chassis_nodes.is_synced(),
-        world.jobs.is_synced(),
-        world.pods.is_synced(),
-        world.config_maps.is_synced(),
-        world.daemon_sets.is_synced(),
-    ] {
-        if !synced {
-            tracing::info!("leads, and waits for the first lists");
-            break;
-        }
+    if !world.is_listed() {
+        tracing::info!("leads, and waits for the first lists");
     }
     // No decision on a view that is not complete: an object that is not listed yet is not a missing one.
-    world.chassis.synced().await;
-    world.nodes.synced().await;
-    world.chassis_nodes.synced().await;
-    world.jobs.synced().await;
-    world.pods.synced().await;
-    world.config_maps.synced().await;
-    world.daemon_sets.synced().await;
+    world.listed().await;
     world.centrals.synced().await;
     let mut workers: JoinSet<String> = JoinSet::new();
     loop {

@@ -85,6 +85,28 @@ fn instance<K: ResourceExt>(object: &K) -> Option<ChassisRef> {
 }
 
 impl World {
+    /// Waits for the first list of every kind that each cluster has; an OVNCentral's kind may be absent.
+    pub async fn listed(&self) {
+        self.chassis.synced().await;
+        self.nodes.synced().await;
+        self.chassis_nodes.synced().await;
+        self.jobs.synced().await;
+        self.pods.synced().await;
+        self.config_maps.synced().await;
+        self.daemon_sets.synced().await;
+    }
+
+    /// Whether [`World::listed`] would return at once.
+    pub fn is_listed(&self) -> bool {
+        self.chassis.is_synced()
+            && self.nodes.is_synced()
+            && self.chassis_nodes.is_synced()
+            && self.jobs.is_synced()
+            && self.pods.is_synced()
+            && self.config_maps.is_synced()
+            && self.daemon_sets.is_synced()
+    }
+
     pub fn new(client: Client, settings: Settings, claim: Claim, events: Events) -> Self {
         let wake = Wake::default();
         let settings = Arc::new(settings);
