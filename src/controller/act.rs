@@ -26,7 +26,8 @@ use crate::cluster::events::{Happening, Severity, reference};
 use crate::cluster::{ClusterError, ObjectKey, jobs};
 use crate::model::ids::{NodeName, SystemId};
 use crate::model::names::{
-    CONTROLLER_FIELD_MANAGER, ChassisRef, JobKind, OWNER_ANNOTATION, OWNER_LABEL, SYSTEM_ID_ANNOTATION,
+    CONTROLLER_FIELD_MANAGER, ChassisRef, JobKind, OWNER_ANNOTATION, OWNER_LABEL, PORTS_ANNOTATION,
+    SYSTEM_ID_ANNOTATION,
 };
 use crate::ops::step;
 use crate::ops::tasks::chain;
@@ -62,6 +63,10 @@ pub fn render_context(world: &World, chassis: &ChassisRef) -> RenderContext {
         stop_first: false,
         api_server: world.settings.api_server.clone(),
     }
+}
+
+fn ports_on(job: &Job) -> Vec<String> {
+    job.annotations().get(PORTS_ANNOTATION).map(|text| text.lines().map(str::to_owned).collect()).unwrap_or_default()
 }
 
 impl Actor<'_> {
@@ -388,35 +393,74 @@ impl Actor<'_> {
         outcomes.is_final = error.is_final();
     }
 
+    /// Puts the names of the ports that will have no gateway on the Job, which lives exactly as long as the drain: once the
+    /// rows are gone nothing in the databases tells them, and this process may end between that and its status.
+    async fn name_ports_before(&self, link: &databases::Link, id: &SystemId) -> Result<(), ActError> {
+        const MOST: usize = 1000;
+        let key = self.job_key(JobKind::Evacuate);
+        let Some(job) = self.world.jobs.get(&key).filter(|j| !jobs::phase(j).is_finished()) else { return Ok(()) };
+        let mut ports = databases::fetch_sole_ports(link, id, self.attempt(JobKind::Evacuate)).await?;
+        ports.truncate(MOST);
+        if ports.is_empty() || ports == ports_on(&job) {
+            return Ok(());
+        }
+        let api = self.world.api::<Job>(&key.namespace);
+        let metadata = json!({
+            "resourceVersion": job.metadata.resource_version,
+            "annotations": { PORTS_ANNOTATION: ports.join("\n") },
+        });
+        let (params, patch) = (PatchParams::default(), Patch::Merge(json!({ "metadata": metadata })));
+        let write = api.patch(&key.name, &params, &patch);
+        self.world.jobs.put(self.world.write(format!("name ports on Job {key}"), write).await?);
+        step("ports-named");
+        Ok(())
+    }
+
+    /// What [`Self::name_ports_before`] of this drain wrote, in whichever process.
+    fn ports_named(&self) -> Vec<String> {
+        let job = self.world.jobs.get(&self.job_key(JobKind::Evacuate));
+        job.filter(|j| !jobs::phase(j).is_finished()).map(|j| ports_on(&j)).unwrap_or_default()
+    }
+
     async fn evacuate(&mut self, id: &SystemId) -> Result<(), ActError> {
         self.world.claim.check(&format!("evacuate {}", self.node))?;
         let us = self.us();
         let policy = self.chassis.spec.drain.as_ref().map(|d| d.last_gateway).unwrap_or_default();
+        let first = self.memory.outcomes.evacuated.is_none();
         let result = match self.world.databases.link(&us) {
             Some(link) => {
+                if first && let Err(error) = self.name_ports_before(&link, id).await {
+                    if let ActError::Database(error) = &error {
+                        self.note_failure(error);
+                    }
+                    return Err(error);
+                }
                 databases::evacuate(&link, id, policy == LastGateway::Hold, self.attempt(JobKind::Evacuate)).await
             }
             None => Err(DatabaseError::NoCentral),
         };
         match result {
             Ok(done) => {
+                step("northbound-committed");
                 tracing::info!(node = %self.node, %id, rows = done.rows, "evacuated");
                 let outcomes = &mut self.memory.outcomes;
-                let again = outcomes.evacuated.is_some();
                 outcomes.evacuated = Some(id.clone());
                 outcomes.last_error = None;
-                outcomes.attempts = if again { outcomes.attempts.saturating_add(1) } else { 0 };
-                self.memory.sole = done.left_without.clone();
-                if !done.left_without.is_empty() {
-                    let left = &done.left_without;
+                outcomes.attempts = if first { 0 } else { outcomes.attempts.saturating_add(1) };
+                // Nothing was left to take away: another leader did it and may have died before it said which ports.
+                let left = if first && done.rows == 0 { self.ports_named() } else { done.left_without };
+                self.memory.sole = left.clone();
+                if !left.is_empty() {
                     let note = format!(
                         "draining node {} leaves {} without any gateway: {}",
                         self.node,
                         super::decide::wanted::count(left.len(), "port"),
-                        super::decide::wanted::some_of(left)
+                        super::decide::wanted::some_of(&left)
                     );
                     let (severity, reason) = (Severity::Warning, "PortsWithoutGateway");
-                    self.announce(Happening { severity, reason, action: "Evacuate", note });
+                    let happening = Happening { severity, reason, action: "Evacuate", note };
+                    // Waited for: once the status says evacuated nobody would say it again.
+                    self.world.events.publish(&reference(&*self.chassis), &happening).await;
                 }
                 if done.rows > 0 {
                     let note = format!("{} gateway rows of node {} left the Northbound database", done.rows, self.node);

@@ -249,8 +249,8 @@ pub async fn evacuate(
 }
 
 /// Ports that have no other gateway than this chassis.
-pub async fn fetch_sole_ports(link: &Link, id: &SystemId) -> Result<Vec<String>, DatabaseError> {
-    let view = northbound::fetch_gateway_view(&link.northbound.client, id, ATTEMPT).await?;
+pub async fn fetch_sole_ports(link: &Link, id: &SystemId, attempt: Duration) -> Result<Vec<String>, DatabaseError> {
+    let view = northbound::fetch_gateway_view(&link.northbound.client, id, attempt).await?;
     Ok(view.ports_without_other().iter().map(|p| p.name.clone()).collect())
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::act::{ActError, Actor};
-use super::databases::fetch_sole_ports;
+use super::databases::{ATTEMPT, fetch_sole_ports};
 use super::decide::view::{NodeView, Trouble};
 use super::decide::{Plan, decide, reason::Reason};
 use super::objects::chassis_ref;
@@ -143,7 +143,7 @@ async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -
     if let (true, Some(id), Some(link)) = (takes_gateway || takes_chassis, &id, &link) {
         rows = super::databases::rows_naming(link, id);
         if policy == LastGateway::Hold && rows.is_some() {
-            memory.sole = fetch_sole_ports(link, id).await?;
+            memory.sole = fetch_sole_ports(link, id, ATTEMPT).await?;
         }
     }
     if let Some(fresh) = observe(world, &us, &view.node, memory) {

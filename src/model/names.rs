@@ -18,6 +18,8 @@ pub const SYSTEM_ID_ANNOTATION: &str = "ovn.openstack.c5c3.io/system-id";
 pub const NODE_ANNOTATION: &str = "ovn.openstack.c5c3.io/node";
 /// On a Job: the generation of the OVNChassisNode whose change asked for it.
 pub const TRANSITION_ANNOTATION: &str = "ovn.openstack.c5c3.io/transition";
+/// On an evacuation's Job: the ports that it leaves without any gateway, written before anything is taken away.
+pub const PORTS_ANNOTATION: &str = "ovn.openstack.c5c3.io/ports-without-gateway";
 /// On an OVNChassis: held until our labels and objects are gone.
 pub const FINALIZER: &str = "ovn.openstack.c5c3.io/ovn-chassis";
 /// `spec.managedBy` of our Jobs: Kubernetes' own Job controller leaves them alone.
