@@ -35,6 +35,9 @@ lint: ## formatting, clippy as errors, shell scripts, golden files, licences and
 	cargo test --locked --quiet --test layers --test golden
 	tests/dependencies
 
+golden: ## rewrites every generated file: CRDs, roles, command help, metrics
+	UPDATE_GOLDEN=1 cargo test --locked --quiet --test golden
+
 packages: ## installs what this machine lacks
 	@$(LAB)/install-packages
 

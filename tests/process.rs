@@ -13,6 +13,8 @@ mod smoke;
 
 #[path = "process/bench.rs"]
 mod bench;
+#[path = "process/first_roll.rs"]
+mod first_roll;
 #[path = "process/gateways.rs"]
 mod gateways;
 #[path = "process/history.rs"]

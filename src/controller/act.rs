@@ -54,13 +54,13 @@ pub struct Actor<'a> {
 
 /// How objects are rendered.
 pub fn render_context(world: &World, chassis: &ChassisRef) -> RenderContext {
-    let node_secret =
-        world.board(chassis, |b| b.central.clone()).and_then(Result::ok).and_then(|central| central.node_secret);
+    let (central, stop_first) = world.board(chassis, |b| (b.central.clone(), !b.without_locks.is_empty()));
+    let node_secret = central.and_then(Result::ok).and_then(|central| central.node_secret);
     RenderContext {
         image: world.settings.image.clone(),
         node_client_secret: node_secret,
         job_deadline_seconds: world.settings.job_deadline_seconds,
-        stop_first: false,
+        stop_first,
         api_server: world.settings.api_server.clone(),
     }
 }

@@ -19,9 +19,10 @@ use super::act::render_context;
 use super::databases::{ATTEMPT, CentralKey, deregister};
 use super::decide::central::{Central, SecretState, check_secret, resolve};
 use super::decide::handover::{RollingNode, grants};
+use super::decide::predecessors::{first_roll, in_the_way, without_locks};
 use super::decide::view::Problem;
 use super::objects::{access, daemon_sets};
-use super::observe::{is_chassis_pod, pod_view};
+use super::observe::{is_chassis_pod, is_over, pod_view};
 use super::wake::{Bell, Key};
 use super::world::{World, node_object};
 use crate::api::OVNChassis;
@@ -68,11 +69,15 @@ pub async fn run(world: World, bell: Bell, chassis: ChassisRef) {
         let wait = match result {
             Ok(wait) => {
                 pause = Duration::from_millis(100);
+                note_refusal(&world, &chassis, None);
                 wait
             }
             Err(error) => {
                 if !matches!(error, ClusterError::Conflict { .. }) {
                     tracing::warn!(%chassis, error = %chain(&error), "trying again");
+                }
+                if matches!(error, ClusterError::Forbidden { .. } | ClusterError::Invalid { .. }) {
+                    note_refusal(&world, &chassis, Some(error.to_string()));
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(5));
@@ -80,6 +85,18 @@ pub async fn run(world: World, bell: Bell, chassis: ChassisRef) {
             }
         };
         let _ = tokio::time::timeout(wait, bell.rings()).await;
+    }
+}
+
+/// What the API server refuses stands in the condition until a pass gets through.
+fn note_refusal(world: &World, chassis: &ChassisRef, refusal: Option<String>) {
+    const PASS: &str = "objects of the OVNChassis";
+    let changed = world.board(chassis, |board| match refusal {
+        Some(text) => board.trouble.insert(PASS.to_owned(), text.clone()).as_ref() != Some(&text),
+        None => board.trouble.remove(PASS).is_some(),
+    });
+    if changed {
+        world.wake.wake(Key::Report(chassis.clone()));
     }
 }
 
@@ -227,6 +244,7 @@ async fn apply_objects(
 ) -> Result<(), ClusterError> {
     apply(world, memory, &access::agent_service_account(object), None).await?;
     apply(world, memory, &access::agent_role_binding(object), None).await?;
+    look_at_predecessors(world, chassis, object);
     // Without the Secret's name the pods would start without a certificate, only to be rolled at once.
     let known = world.board(chassis, |b| matches!(b.central, Some(Ok(_))));
     let sets = world.daemon_sets.select_in(&chassis.namespace, |d| {
@@ -240,9 +258,50 @@ async fn apply_objects(
     {
         let name = set.name_any();
         let live = sets.iter().find(|d| d.name_any() == name);
+        if live.is_none() && is_taken(world, chassis, object, &set).await? {
+            continue;
+        }
         apply(world, memory, &set, Some((&world.daemon_sets, live.map(|d| d.metadata.generation)))).await?;
     }
     Ok(())
+}
+
+/// Notes which pods hold no locks, and says so once a roll has to stop them first.
+fn look_at_predecessors(world: &World, chassis: &ChassisRef, object: &OVNChassis) {
+    let pods = world.pods.select_in(&chassis.namespace, |p| is_chassis_pod(p, chassis) && !is_over(p));
+    let now = without_locks(pods.iter().map(|p| &**p));
+    let before = world.board(chassis, |board| std::mem::replace(&mut board.without_locks, now.clone()));
+    if before == now {
+        return;
+    }
+    world.wake.wake(Key::Report(chassis.clone()));
+    if let Some(note) = first_roll(&now).filter(|_| before.is_empty()) {
+        let (severity, reason) = (Severity::Warning, "FirstRollStopsFirst");
+        world.events.publish_later(reference(object), Happening { severity, reason, action: "Roll", note });
+    }
+}
+
+/// Whether somebody else has the DaemonSet's name; noted for the condition until it is free.
+async fn is_taken(
+    world: &World,
+    chassis: &ChassisRef,
+    object: &OVNChassis,
+    wanted: &DaemonSet,
+) -> Result<bool, ClusterError> {
+    let name = wanted.name_any();
+    let what = format!("DaemonSet {}/{name}", chassis.namespace);
+    // The watch shows those that carry our labels only.
+    let found = call(format!("get {what}"), world.api::<DaemonSet>(&chassis.namespace).get_opt(&name)).await?;
+    let selector = wanted.spec.as_ref().and_then(|s| s.selector.match_labels.clone()).unwrap_or_default();
+    let problem = found.and_then(|set| in_the_way(&set, object.metadata.uid.as_deref(), &selector));
+    let changed = world.board(chassis, |board| match problem.clone() {
+        Some(problem) => board.trouble.insert(what.clone(), problem.clone()).as_ref() != Some(&problem),
+        None => board.trouble.remove(&what).is_some(),
+    });
+    if changed {
+        world.wake.wake(Key::Report(chassis.clone()));
+    }
+    Ok(problem.is_some())
 }
 
 async fn apply<K>(

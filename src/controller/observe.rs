@@ -79,7 +79,7 @@ pub fn is_chassis_pod(pod: &Pod, chassis: &ChassisRef) -> bool {
 }
 
 /// Whether a pod has ended for good: its processes are gone, only the object is left.
-fn is_over(pod: &Pod) -> bool {
+pub fn is_over(pod: &Pod) -> bool {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed")
 }
 

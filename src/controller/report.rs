@@ -14,6 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::decide::Entry;
+use super::decide::predecessors::first_roll;
 use super::decide::status::{ChassisFacts, conditions};
 use super::objects::nodes_view::{NodesViewError, node_entry, nodes_config_map};
 use super::observe::is_chassis_pod;
@@ -101,7 +102,8 @@ async fn report(world: &World, chassis: &ChassisRef, object: &OVNChassis) -> Res
     let now = call::now();
     let mut status = object.status.clone().unwrap_or_default();
     merge(&mut status, &pending, &returned, now);
-    let (central, trouble) = world.board(chassis, |b| (b.central.clone(), b.trouble.values().next().cloned()));
+    let (central, trouble, without_locks) =
+        world.board(chassis, |b| (b.central.clone(), b.trouble.values().next().cloned(), b.without_locks.clone()));
     let Some(central) = central else {
         // The chassis' worker has not looked at the central yet and wakes us when it has; only entries cannot wait.
         if pending.is_empty() {
@@ -116,6 +118,7 @@ async fn report(world: &World, chassis: &ChassisRef, object: &OVNChassis) -> Res
         owned_elsewhere: world.owned_elsewhere(object),
         view_too_large,
         trouble,
+        first_roll: first_roll(&without_locks),
     };
     let (conditions, ready) = conditions(&facts);
     for condition in &conditions {

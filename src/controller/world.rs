@@ -45,8 +45,10 @@ pub struct Board {
     pub drains: BTreeMap<NodeName, crate::api::DrainReport>,
     /// Registrations of departed nodes that came back, to be counted.
     pub returned: BTreeMap<String, i32>,
-    /// What the API server refuses, by what was asked.
+    /// What the API server refuses or somebody else has taken, by what was asked for.
     pub trouble: BTreeMap<String, String>,
+    /// Pods whose daemons hold no locks: they are stopped before their successors start.
+    pub without_locks: Vec<String>,
 }
 
 /// Shared by all workers. Cheap to clone.

@@ -20,6 +20,10 @@ pub const NODE_ANNOTATION: &str = "ovn.openstack.c5c3.io/node";
 pub const TRANSITION_ANNOTATION: &str = "ovn.openstack.c5c3.io/transition";
 /// On an evacuation's Job: the ports that it leaves without any gateway, written before anything is taken away.
 pub const PORTS_ANNOTATION: &str = "ovn.openstack.c5c3.io/ports-without-gateway";
+/// On a pod of the DaemonSets: its daemons hold the locks that a standby waits for, by these rules.
+pub const HAND_OVER_ANNOTATION: &str = "ovn.openstack.c5c3.io/hand-over";
+/// The rules that this version goes by. Another number here makes the next roll stop the old pods first.
+pub const HAND_OVER: &str = "1";
 /// On an OVNChassis: held until our labels and objects are gone.
 pub const FINALIZER: &str = "ovn.openstack.c5c3.io/ovn-chassis";
 /// `spec.managedBy` of our Jobs: Kubernetes' own Job controller leaves them alone.

@@ -278,7 +278,8 @@ impl World {
             self.kube.get(kube_api::DAEMON_SET, &self.namespace, &name).ok_or("the controller has not created it")
         });
         let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": set["metadata"]["uid"], "controller": true});
-        let metadata = json!({"generateName": format!("{name}-"), "labels": set["spec"]["template"]["metadata"]["labels"], "ownerReferences": [owner]});
+        let template = &set["spec"]["template"]["metadata"];
+        let metadata = json!({"generateName": format!("{name}-"), "labels": template["labels"], "annotations": template["annotations"], "ownerReferences": [owner]});
         let spec = json!({"nodeName": node, "containers": [{"name": "main", "image": "none.example/pod"}]});
         let pod = self.kube.create(kube_api::POD, &self.namespace, json!({"metadata": metadata, "spec": spec}));
         let name = pod["metadata"]["name"].as_str().expect("a pod has a name").to_owned();

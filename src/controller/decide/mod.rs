@@ -10,6 +10,7 @@
 //! | [`leaving`] | how a node is deregistered and forgotten |
 //! | [`status`] | conditions of the OVNChassis |
 //! | [`handover`] | which standby pods may take over |
+//! | [`predecessors`] | which daemons hold no locks, so that nothing can stand by behind them |
 //! | [`central`] | where the databases are |
 
 pub mod central;
@@ -20,6 +21,7 @@ pub mod leaving;
 pub mod order;
 pub mod owner;
 pub mod plan;
+pub mod predecessors;
 pub mod reason;
 pub mod standing;
 pub mod status;

@@ -21,6 +21,8 @@ pub struct ChassisFacts<'a> {
     pub view_too_large: Option<String>,
     /// What the API server refuses.
     pub trouble: Option<String>,
+    /// Pods whose daemons hold no locks are being replaced.
+    pub first_roll: Option<String>,
 }
 
 /// Conditions and the number of nodes that are ready.
@@ -124,6 +126,7 @@ fn maintenance_ready(facts: &ChassisFacts<'_>) -> ConditionSpec {
         (maintenance::DEFERRED, true),
     ];
     for (reason, status) in WORST_FIRST {
+        let first_roll = facts.first_roll.as_ref().filter(|_| reason == maintenance::RUNNING);
         let said: Vec<_> = facts
             .records
             .iter()
@@ -132,6 +135,7 @@ fn maintenance_ready(facts: &ChassisFacts<'_>) -> ConditionSpec {
                 Some(message) => format!("{}: {message}", r.name),
                 None => r.name.clone(),
             })
+            .chain(first_roll.cloned())
             .collect();
         if !said.is_empty() {
             return ConditionSpec { type_: chassis::MAINTENANCE_READY, status, reason, message: some_of(&said) };

@@ -436,6 +436,7 @@ fn facts(records: &[NodeRecord]) -> ChassisFacts<'_> {
         owned_elsewhere: vec![],
         view_too_large: None,
         trouble: None,
+        first_roll: None,
     }
 }
 

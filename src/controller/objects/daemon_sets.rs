@@ -19,7 +19,7 @@ use super::pod::{
 };
 use super::{RenderContext, chassis_ref, labels, metadata, selector_labels};
 use crate::api::{DaemonResources, DatapathType, OVNChassis, UpdateStrategyType};
-use crate::model::names::{COMPONENT_OVN_CONTROLLER, COMPONENT_OVS};
+use crate::model::names::{COMPONENT_OVN_CONTROLLER, COMPONENT_OVS, HAND_OVER, HAND_OVER_ANNOTATION};
 
 /// What `ovs-vswitchd` keeps itself when it drops root, and DAC_OVERRIDE for databases and sockets that another user's
 /// daemons left behind. The kernel loads `openvswitch` and the tunnel modules on demand, so SYS_MODULE is not among them.
@@ -122,7 +122,11 @@ fn daemon_set(
                 metadata: Some(ObjectMeta {
                     labels: Some(labels(chassis, component)),
                     annotations: Some(
-                        [("kubectl.kubernetes.io/default-container".to_owned(), default_container.to_owned())].into(),
+                        [
+                            ("kubectl.kubernetes.io/default-container".to_owned(), default_container.to_owned()),
+                            (HAND_OVER_ANNOTATION.to_owned(), HAND_OVER.to_owned()),
+                        ]
+                        .into(),
                     ),
                     ..ObjectMeta::default()
                 }),
