@@ -21,6 +21,8 @@ mod gateways;
 mod history;
 #[path = "process/leaving.rs"]
 mod leaving;
+#[path = "process/rotation.rs"]
+mod rotation;
 #[path = "process/row02_guide.rs"]
 mod row02_guide;
 #[path = "process/row03_databases.rs"]

@@ -94,7 +94,7 @@ pub struct Schemas {
 /// What the daemons answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probes {
-    /// `version` of `ovs-vswitchd`, or why there is no answer.
+    /// The version that `ovs-vswitchd` itself says it is, or why there is no answer.
     pub vswitchd: Result<String, String>,
     /// `connection-status` of `ovn-controller`, or why there is no answer.
     pub ovn_controller: Result<String, String>,
@@ -139,7 +139,8 @@ pub async fn probe_daemons(dirs: RunDirs, look: Arc<Notify>, publish: watch::Sen
 
 async fn ask_vswitchd(dirs: &RunDirs) -> Result<String, String> {
     let socket = Daemon::OvsVswitchd.control_socket(dirs);
-    appctl::version(&socket, ANSWER_BOUND).await.map_err(|error| error.to_string())
+    let answer = appctl::version(&socket, ANSWER_BOUND).await.map_err(|error| error.to_string())?;
+    parse_version(&answer).ok_or_else(|| "its version is empty".to_owned())
 }
 
 /// The connection's state, and the version, which is asked for once per life of the daemon.
@@ -159,7 +160,7 @@ async fn ask_controller(dirs: &RunDirs, before: &Probes) -> (Result<String, Stri
     (status, version)
 }
 
-/// "ovn-controller 23.03.1" and more lines: the last word of the first.
+/// "ovn-controller 23.03.1" or "ovs-vswitchd (Open vSwitch) 3.1.0", and more lines: the last word of the first.
 fn parse_version(text: &str) -> Option<String> {
     text.lines().next()?.split_whitespace().next_back().map(str::to_owned)
 }
@@ -187,6 +188,7 @@ mod tests {
     #[test]
     fn versions_are_the_last_word_of_the_first_line() {
         assert_eq!(parse_version("ovn-controller 23.03.1\nOpen vSwitch Library 3.1.0\n").as_deref(), Some("23.03.1"));
+        assert_eq!(parse_version("ovs-vswitchd (Open vSwitch) 3.1.0").as_deref(), Some("3.1.0"));
         assert_eq!(parse_version(""), None);
     }
 

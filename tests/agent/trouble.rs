@@ -1,8 +1,10 @@
 //! Databases, daemons and API servers that come and go under the agent.
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::harness::daemon::run;
 use crate::harness::until;
 use crate::harness::world::SOON;
 use crate::stage::{NODE, Stage};
@@ -69,6 +71,29 @@ fn case_8_a_southbound_that_is_away_shows_in_one_condition() {
     assert!(stage.condition("Applied").starts_with("Applied=True"), "{}", stage.condition("Applied"));
     stage.world.central.southbound.set_lines(crate::harness::proxy::Line::Open);
     stage.wait_condition("ControllerReady", "True/Connected");
+}
+
+#[test]
+fn field31_a_database_of_another_schema_than_the_image_is_named_with_both_versions() {
+    let mut stage = Stage::applied("agent-field31");
+    let _vswitchd = stage.world.node(NODE).start_vswitchd();
+    // Nobody writes ovs_version here, as in a pod: the daemon itself says what it is.
+    let version = stage.world.node(NODE).vsctl(&["--version"]);
+    let version = version.lines().next().and_then(|line| line.split_whitespace().next_back()).unwrap();
+    let shown = stage.wait_condition("OVSReady", "True/Running");
+    assert!(shown.contains(&format!("Open vSwitch {version} runs")), "{shown}");
+    until("the version in the status", SOON, || {
+        let versions = stage.object()["status"]["versions"].clone();
+        if versions["ovs"] == version { Ok(()) } else { Err(versions.to_string()) }
+    });
+
+    let node = stage.world.node_mut(NODE);
+    node.agent = None;
+    node.give_schema_version("7.99.1");
+    stage.world.start_agent(NODE);
+    let shown = stage.wait_condition("OVSReady", "True/SchemaDiffers");
+    let image = run(Command::new("ovsdb-tool").arg("schema-version"), SOON).unwrap();
+    assert!(shown.contains("7.99.1") && shown.contains(image.trim()), "{shown}");
 }
 
 #[test]

@@ -94,6 +94,31 @@ impl SimNode {
         self.external_id("system-id")
     }
 
+    /// A real ovs-vswitchd with a datapath that needs no kernel.
+    pub fn start_vswitchd(&self) -> Daemon {
+        Program::new("ovs-vswitchd", "ovs-vswitchd", &self.folder)
+            .arg(format!("unix:{}", self.ovs_rundir.join("db.sock").display()))
+            .arg(format!("--pidfile={}", self.ovs_rundir.join("ovs-vswitchd.pid").display()))
+            .arg(format!("--unixctl={}", self.ovs_rundir.join("ovs-vswitchd.ctl").display()))
+            .args(["--enable-dummy=system", "--disable-system", "-vconsole:info", "-vsyslog:off", "-vfile:off"])
+            .env("OVS_RUNDIR", self.ovs_rundir.display().to_string())
+            .start()
+    }
+
+    /// The database as an image with another schema version would have left it.
+    pub fn give_schema_version(&mut self, version: &str) {
+        self.database.kill();
+        let schema = std::fs::read_to_string(SCHEMA).expect("the installed schema");
+        let mut schema: serde_json::Value = serde_json::from_str(&schema).expect("a schema is JSON");
+        schema["version"] = version.into();
+        let (conf, file) = (self.folder.join("conf.db"), self.folder.join("other.ovsschema"));
+        std::fs::write(&file, schema.to_string()).expect("a schema file");
+        let mut convert = Command::new("ovsdb-tool");
+        run(convert.arg("convert").args([&conf, &file]), Duration::from_secs(10)).expect("ovsdb-tool convert");
+        self.database.start_again();
+        self.wait_for_database();
+    }
+
     /// A real ovn-controller: registers this node in the Southbound as soon as the database holds its settings. Needs no vswitchd for that.
     pub fn start_ovn_controller(&mut self, central: &Central) {
         let daemon = Program::new("ovn-controller", "ovn-controller", &self.folder)
@@ -122,10 +147,8 @@ impl SimNode {
     }
 }
 
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+
 fn create_conf(path: &std::path::Path) {
-    run(
-        Command::new("ovsdb-tool").arg("create").arg(path).arg("/usr/share/openvswitch/vswitch.ovsschema"),
-        Duration::from_secs(10),
-    )
-    .expect("conf.db");
+    run(Command::new("ovsdb-tool").arg("create").arg(path).arg(SCHEMA), Duration::from_secs(10)).expect("conf.db");
 }

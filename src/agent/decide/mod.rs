@@ -122,7 +122,8 @@ pub fn decide(inputs: &Inputs<'_>) -> Decision {
         observed: seen.map(|database| observed_settings(database, inputs.system_id_file)),
         conditions: vec![verdict.condition, judge_ovs(inputs), judge_controller(inputs)],
         versions: NodeVersions {
-            ovs: seen.and_then(|database| database.ovs_version.clone()),
+            // The daemon's own answer: the database holds what some script last wrote there, or nothing.
+            ovs: inputs.probes.vswitchd.clone().ok().or_else(|| seen.and_then(|database| database.ovs_version.clone())),
             ovn: inputs.probes.ovn_version.clone(),
             agent: Some(env!("CARGO_PKG_VERSION").to_owned()),
         },
@@ -229,15 +230,17 @@ fn judge_ovs(inputs: &Inputs<'_>) -> ConditionSpec {
             return condition(false, reason::DATABASE_AWAY, format!("ovsdb-server does not answer: {fault}"));
         }
     };
-    if let Err(fault) = &inputs.probes.vswitchd {
-        return condition(false, reason::NOT_ANSWERING, format!("ovs-vswitchd does not answer: {fault}"));
-    }
+    let version = match &inputs.probes.vswitchd {
+        Ok(version) => version,
+        Err(fault) => {
+            return condition(false, reason::NOT_ANSWERING, format!("ovs-vswitchd does not answer: {fault}"));
+        }
+    };
     if database.flow_restore_wait {
         let message =
             "other_config:flow-restore-wait is set: ovs-vswitchd forwards what the kernel knows and learns nothing new";
         return condition(false, reason::FLOW_RESTORE_WAIT, message.to_owned());
     }
-    let version = database.ovs_version.as_deref().unwrap_or("of an unknown version");
     if inputs.flow_restore_overdue {
         let message = format!(
             "Open vSwitch {version} runs; other_config:flow-restore-wait was on for too long and was taken away before ovn-controller's flows were in: see ControllerReady, and the logs of this pod"

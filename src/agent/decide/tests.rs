@@ -29,7 +29,7 @@ fn applied() -> LocalDatabase {
 
 fn healthy() -> Probes {
     Probes {
-        vswitchd: Ok("ovs-vswitchd (Open vSwitch) 3.1.0".into()),
+        vswitchd: Ok("3.1.0".into()),
         ovn_controller: Ok("connected".into()),
         ovn_version: Some("23.03.1".into()),
         schemas: None,
@@ -96,6 +96,20 @@ fn all_as_it_should_be() {
     assert!(decision.report.conditions.iter().all(|condition| condition.status));
     let versions = &decision.report.versions;
     assert_eq!((versions.ovs.as_deref(), versions.ovn.as_deref()), (Some("3.1.0"), Some("23.03.1")));
+}
+
+#[test]
+fn the_version_is_the_running_daemons_whatever_the_database_holds() {
+    for written in [None, Some("2.17.0")] {
+        let mut seen = applied();
+        seen.ovs_version = written.map(str::to_owned);
+        let decision = Case::new(seen).decide();
+        assert_eq!(decision.report.versions.ovs.as_deref(), Some("3.1.0"));
+        assert_eq!(condition(&decision, "OVSReady").message, "Open vSwitch 3.1.0 runs");
+    }
+    let mut silent = Case::new(applied());
+    silent.probes.vswitchd = Err("no answer".into());
+    assert_eq!(silent.decide().report.versions.ovs.as_deref(), Some("3.1.0"), "what the database last said");
 }
 
 #[test]
