@@ -6,6 +6,7 @@
 //! <daemon>.lock                held by the daemon process itself, from its start to its very end
 //! <daemon>.stopping            pod uid whose pre-stop hook ran; its lock is held while that hook runs
 //! <daemon>.hand-over           how far a warm restart of ovs-vswitchd or ovn-controller is (see `warm_restart`)
+//! revalidators                 whether those of ovs-vswitchd rest (see `revalidators`)
 //! warm-restart.lock            held for each step of a warm restart
 //! grants                       pod uids that may turn Ready as standby, written by the agent
 //! ```
@@ -107,6 +108,10 @@ impl RunFolder {
 
     pub(super) fn hand_over_file(&self, daemon: Daemon) -> PathBuf {
         self.0.join(format!("{daemon}.hand-over"))
+    }
+
+    pub(super) fn revalidators_file(&self) -> PathBuf {
+        self.0.join("revalidators")
     }
 
     pub(super) fn warm_restart_lock(&self) -> PathBuf {

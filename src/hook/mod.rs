@@ -18,6 +18,7 @@ pub mod install;
 pub mod lock;
 mod pre_stop;
 mod ready;
+mod revalidators;
 mod start;
 mod stop;
 mod supervise;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::daemon::Daemon;
 use super::lock::LOCK_POLL;
+use super::revalidators::{Hangs, Revalidators};
 use super::stop::{release_if_last, stop_daemon};
 use super::warm_restart::Watchdog;
 use super::{HookError, Pod};
@@ -61,13 +62,26 @@ impl Signals {
     }
 }
 
+/// What this process looks after while `ovs-vswitchd` runs.
+pub(super) struct Keeper {
+    pub(super) watchdog: Watchdog,
+    pub(super) revalidators: Revalidators,
+}
+
+impl Keeper {
+    async fn look(&mut self) -> Result<(), Hangs> {
+        self.watchdog.look().await;
+        self.revalidators.look().await
+    }
+}
+
 /// Runs until the daemon has ended and nobody needs this process any more.
 pub(super) async fn supervise(
     pod: &Pod,
     daemon: Daemon,
     mut child: Child,
     mut signals: Signals,
-    watchdog: Option<Watchdog>,
+    mut keeper: Option<Keeper>,
 ) -> Result<ExitCode, HookError> {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let status = loop {
@@ -87,18 +101,25 @@ pub(super) async fn supervise(
                     _ = signals.quit.recv() => {}
                 }
             } => Event::AskedToEnd,
-            () = sleep(Watchdog::EVERY), if watchdog.is_some() => Event::Look,
+            () = sleep(Revalidators::EVERY), if keeper.is_some() => Event::Look,
         };
         match event {
             Event::Ended(status) => break status.map_err(|source| HookError::Wait { daemon, source })?,
             Event::ChildChanged => reap_orphans(pid),
             // In this place and not beside it: nobody may reap its tools meanwhile.
             Event::Look => {
-                if let Some(watchdog) = &watchdog {
-                    watchdog.look().await;
+                if let Some(keeper) = &mut keeper
+                    && keeper.look().await == Err(Hangs)
+                {
+                    kill_hung(&mut child);
                 }
             }
             Event::AskedToEnd => {
+                if let Some(keeper) = &mut keeper
+                    && keeper.revalidators.work().await == Err(Hangs)
+                {
+                    kill_hung(&mut child);
+                }
                 end_on_signal(pod, daemon, &mut child).await?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -112,6 +133,13 @@ pub(super) async fn supervise(
     // The claim stays: kubelet starts this container again, in this pod.
     tracing::error!("{daemon}: ended by itself: {status}");
     Ok(exit_code(status))
+}
+
+/// A daemon that answers no command is of no use; SIGKILL leaves the kernel's flows, and the container starts it again.
+fn kill_hung(child: &mut Child) {
+    tracing::error!("ovs-vswitchd answers no command any more: it is killed");
+    // Err: it has ended by itself meanwhile.
+    let _ = child.start_kill();
 }
 
 /// A daemon that crashed or was killed is started again at once. One that was told to end may belong to a pod that is

@@ -10,10 +10,7 @@
 //! as soon as what it observes allows; process 1 of `ovs-vswitchd`'s container takes the flag away when its time is
 //! over. Each step happens under one lock.
 //!
-//! The revalidators are not paused while `ovn-controller` restarts, although that would keep the kernel's flows: with
-//! 3.1.0 a `revalidator/resume` that has no pause before it stops `ovs-vswitchd` for ever, and so does one after a
-//! pause under flow-restore-wait, or an `exit` under a pause. No record survives every crash exactly once, so nobody
-//! could be sure to send it just as often as the pause.
+//! What the revalidators do while `ovn-controller` starts is told in [`super::revalidators`].
 
 use std::fs::File;
 use std::time::Duration;
@@ -136,13 +133,16 @@ impl WarmRestart {
             .map_err(|source| LockError::Io { action: "write", path, source })
     }
 
-    fn note(&self, daemon: Daemon, phase: Phase) -> Result<(), LockError> {
-        self.write(daemon, Some(HandOver { phase, since: uptime().unwrap_or_default() }))
+    /// Returns the time that stands in the note.
+    fn note(&self, daemon: Daemon, phase: Phase) -> Result<Duration, LockError> {
+        let since = uptime().unwrap_or_default();
+        self.write(daemon, Some(HandOver { phase, since }))?;
+        Ok(since)
     }
 
     /// The lock of all steps. After its bound a step goes ahead without it: undoing must not hang on a process that
     /// is stuck.
-    async fn step(&self) -> Result<Option<File>, LockError> {
+    pub(super) async fn step(&self) -> Result<Option<File>, LockError> {
         let path = self.folder.warm_restart_lock();
         let file = open(&path)?;
         let deadline = Instant::now() + STEP_BOUND;
@@ -200,10 +200,12 @@ impl WarmRestart {
         Ok(())
     }
 
-    /// Right before `ovn-controller` starts.
-    pub async fn expect_flows(&self) -> Result<(), WarmRestartError> {
-        let _step = self.step().await?;
-        Ok(self.note(Daemon::OvnController, Phase::Held)?)
+    /// Right before `ovn-controller` starts. True when the revalidators rest until its flows are in.
+    pub async fn expect_flows(&self) -> Result<bool, WarmRestartError> {
+        let step = self.step().await?;
+        let note = self.note(Daemon::OvnController, Phase::Held)?;
+        drop(step);
+        Ok(self.until_answered(note).await?)
     }
 
     /// Its flows are in, or are not waited for any longer.
@@ -228,6 +230,10 @@ impl WarmRestart {
             let in_flight = self.read(other).is_some_and(|hand_over| hand_over.is_in_flight(other, now));
             if !in_flight || Instant::now() >= deadline {
                 self.note(daemon, Phase::Stopping)?;
+                drop(step);
+                if daemon == Daemon::OvsVswitchd {
+                    self.until_working().await?;
+                }
                 return Ok(());
             }
             drop(step);
@@ -245,7 +251,7 @@ impl WarmRestart {
     }
 }
 
-/// What process 1 of `ovs-vswitchd`'s container does twice a second: nothing, until something is held for too long.
+/// What process 1 of `ovs-vswitchd`'s container does at each look: nothing, until the flag is on for too long.
 #[derive(Debug, Clone)]
 pub(super) struct Watchdog {
     pub(super) node: WarmRestart,
@@ -253,9 +259,6 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// How often.
-    pub(super) const EVERY: Duration = Duration::from_millis(500);
-
     /// Undoes what is held for too long. What fails is tried again at the next look.
     pub(super) async fn look(&self) {
         let Some(now) = uptime() else { return };
