@@ -28,5 +28,8 @@ mod chassis;
 #[path = "hooks/pid_namespace.rs"]
 mod pid_namespace;
 
+#[path = "hooks/revalidators.rs"]
+mod revalidators;
+
 #[path = "hooks/warm_restart.rs"]
 mod warm_restart;

@@ -6,8 +6,8 @@
 //! <daemon>.lock                held by the daemon process itself, from its start to its very end
 //! <daemon>.stopping            pod uid whose pre-stop hook ran; its lock is held while that hook runs
 //! <daemon>.hand-over           how far a warm restart of ovs-vswitchd or ovn-controller is (see `warm_restart`)
-//! revalidators                 whether those of ovs-vswitchd rest (see `revalidators`)
 //! warm-restart.lock            held for each step of a warm restart
+//! revalidators.pause           held by ovs-vswitchd's entrypoint while a pause is in force; what it answered last
 //! grants                       pod uids that may turn Ready as standby, written by the agent
 //! ```
 //!
@@ -110,12 +110,22 @@ impl RunFolder {
         self.0.join(format!("{daemon}.hand-over"))
     }
 
-    pub(super) fn revalidators_file(&self) -> PathBuf {
-        self.0.join("revalidators")
-    }
-
     pub(super) fn warm_restart_lock(&self) -> PathBuf {
         self.0.join("warm-restart.lock")
+    }
+
+    pub(super) fn pause_file(&self) -> PathBuf {
+        self.0.join("revalidators.pause")
+    }
+
+    /// True while the revalidators of `ovs-vswitchd` are paused.
+    pub fn is_paused(&self) -> Result<bool, LockError> {
+        let path = self.pause_file();
+        match File::open(&path) {
+            Ok(file) => is_locked(&file, &path),
+            Err(source) if source.kind() == ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(LockError::Io { action: "open", path, source }),
+        }
     }
 
     /// Where the agent leaves the grants.

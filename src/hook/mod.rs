@@ -7,8 +7,8 @@
 //! ```text
 //! start:    join the pod -> programs work? -> claim -> database or settings -> daemon's lock -> hold the kernel's
 //!           flows -> spawn -> supervise -> linger for the hook
-//! pre-stop: claim ours? -> mark -> (ovsdb-server: vswitchd gone?) -> no other hand-over in flight? -> exit, gently
-//!           -> lock free? -> the last one gives up the claim
+//! pre-stop: claim ours? -> mark -> (ovsdb-server: vswitchd gone?) -> no other hand-over in flight? -> no pause
+//!           in force? -> exit, gently -> lock free? -> the last one gives up the claim
 //! ready:    claim ours? daemon answers : (granted? programs work)
 //! ```
 

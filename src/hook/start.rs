@@ -12,9 +12,9 @@ use super::claim::{ClaimWait, Holder, Turn};
 use super::daemon::Daemon;
 use super::lock::LOCK_POLL;
 use super::ready::check_programs;
-use super::revalidators::Revalidators;
-use super::supervise::{Keeper, Signals, linger, supervise};
-use super::warm_restart::{ARRIVAL_AT_MOST, FLAG_AT_MOST, Watchdog, uptime};
+use super::revalidators::{ANSWER_WITHIN, Answer, PAUSE_AT_MOST, Revalidators};
+use super::supervise::{Signals, Watch, linger, supervise};
+use super::warm_restart::{FLAG_AT_MOST, Watchdog, uptime};
 use super::{HookError, NodeArgs, Pod};
 use crate::ovs::leftover::{PidFile, remove_dead_sockets, remove_if_stale};
 use crate::ovs::run::{Invocation, run as run_tool};
@@ -46,9 +46,9 @@ pub struct StartArgs {
     /// How long flow-restore-wait may be on (ovs-vswitchd), in milliseconds; for tests
     #[arg(long, hide = true, default_value_t = millis(FLAG_AT_MOST), value_name = "MS")]
     flow_restore_wait_at_most_ms: u64,
-    /// How long the revalidators may rest for a starting ovn-controller (ovs-vswitchd), in milliseconds; for tests
-    #[arg(long, hide = true, default_value_t = millis(ARRIVAL_AT_MOST), value_name = "MS")]
-    revalidators_rest_at_most_ms: u64,
+    /// How long the revalidators may be paused (ovs-vswitchd), in milliseconds; for tests
+    #[arg(long, hide = true, default_value_t = millis(PAUSE_AT_MOST), value_name = "MS")]
+    revalidators_paused_at_most_ms: u64,
     /// Folder with tls.crt, tls.key and ca.crt (ovn-controller); used when it holds them
     #[arg(long, default_value = "/etc/ovn-chassis/tls", value_name = "DIR")]
     tls_dir: PathBuf,
@@ -85,17 +85,15 @@ pub(super) async fn run(args: StartArgs) -> Result<ExitCode, HookError> {
         linger(&pod, daemon, &mut signals).await?;
         return Ok(ExitCode::SUCCESS);
     };
-    let keeper = (daemon == Daemon::OvsVswitchd).then(|| Keeper {
-        watchdog: Watchdog {
+    let watch = (daemon == Daemon::OvsVswitchd).then(|| {
+        let flag = Watchdog {
             node: pod.warm_restart(),
             flag_at_most: Duration::from_millis(args.flow_restore_wait_at_most_ms),
-        },
-        revalidators: Revalidators::of_a_new_daemon(
-            pod.warm_restart(),
-            Duration::from_millis(args.revalidators_rest_at_most_ms),
-        ),
+        };
+        let at_most = Duration::from_millis(args.revalidators_paused_at_most_ms);
+        Watch::new(flag, Revalidators::new(pod.warm_restart(), at_most))
     });
-    supervise(&pod, daemon, child, signals, keeper).await
+    supervise(&pod, daemon, child, signals, watch).await
 }
 
 /// A flag that was set for a daemon that will not start.
@@ -252,9 +250,19 @@ fn report(prepared: &Prepared, pod: &Pod) {
 
 /// The last thing before `ovn-controller` starts.
 async fn before_ovn_controller(pod: &Pod) {
-    match pod.warm_restart().expect_flows().await {
-        Ok(true) => tracing::info!("the revalidators rest until ovn-controller's flows are in"),
-        Ok(false) => tracing::info!("the revalidators do not rest: ovs-vswitchd is away or fresh"),
+    let node = pod.warm_restart();
+    let answer = match node.expect_flows().await {
+        Ok(request) => node.wait_for_answer(request).await.map_err(Into::into),
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(Some(Answer::Paused)) => tracing::info!("ovs-vswitchd keeps the kernel's flows until the new ones are in"),
+        Ok(Some(Answer::Left)) => tracing::info!("ovs-vswitchd pauses nothing for this start"),
+        // It is away, or its pod is of a version that does not answer.
+        Ok(None) => tracing::info!(
+            "ovs-vswitchd's container said nothing within {:.1} s: started without a pause of the revalidators",
+            ANSWER_WITHIN.as_secs_f64()
+        ),
         Err(error) => tracing::warn!("ovs-vswitchd does not know that ovn-controller starts: {error}"),
     }
 }

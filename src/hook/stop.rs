@@ -57,6 +57,13 @@ pub(super) async fn stop_daemon(
         // A stop that costs packets is better than none.
         tracing::warn!("{daemon}: its hand-over is not in order: {error}");
     }
+    if daemon == Daemon::OvsVswitchd
+        && pod.claim(daemon).look()? == Holder::Own
+        && !pod.warm_restart().wait_until_resumed(deadline).await?
+    {
+        // Its entrypoint kills a daemon that cannot be resumed; whatever happens, a stop is asked for.
+        tracing::warn!("{daemon}: its revalidators are still paused; it may not hear the command to exit");
+    }
     let mut last = "it was never asked".to_owned();
     loop {
         // What is sent under the claim's lock cannot reach a successor: the successor starts nothing before it has

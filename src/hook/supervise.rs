@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::daemon::Daemon;
 use super::lock::LOCK_POLL;
-use super::revalidators::{Hangs, Revalidators};
+use super::revalidators::{Health, Revalidators};
 use super::stop::{release_if_last, stop_daemon};
 use super::warm_restart::Watchdog;
 use super::{HookError, Pod};
@@ -62,15 +62,24 @@ impl Signals {
     }
 }
 
-/// What this process looks after while `ovs-vswitchd` runs.
-pub(super) struct Keeper {
-    pub(super) watchdog: Watchdog,
-    pub(super) revalidators: Revalidators,
+/// What is looked at while `ovs-vswitchd` runs. In the loop of process 1 and not beside it: nobody may reap its tools
+/// meanwhile, and nothing may come between a pause and what is remembered of it.
+pub(super) struct Watch {
+    flag: Watchdog,
+    next_look_at_flag: Instant,
+    revalidators: Revalidators,
 }
 
-impl Keeper {
-    async fn look(&mut self) -> Result<(), Hangs> {
-        self.watchdog.look().await;
+impl Watch {
+    pub(super) fn new(flag: Watchdog, revalidators: Revalidators) -> Self {
+        Self { flag, next_look_at_flag: Instant::now(), revalidators }
+    }
+
+    async fn look(&mut self) -> Health {
+        if Instant::now() >= self.next_look_at_flag {
+            self.flag.look().await;
+            self.next_look_at_flag = Instant::now() + Watchdog::EVERY;
+        }
         self.revalidators.look().await
     }
 }
@@ -81,7 +90,7 @@ pub(super) async fn supervise(
     daemon: Daemon,
     mut child: Child,
     mut signals: Signals,
-    mut keeper: Option<Keeper>,
+    mut watch: Option<Watch>,
 ) -> Result<ExitCode, HookError> {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let status = loop {
@@ -101,30 +110,31 @@ pub(super) async fn supervise(
                     _ = signals.quit.recv() => {}
                 }
             } => Event::AskedToEnd,
-            () = sleep(Revalidators::EVERY), if keeper.is_some() => Event::Look,
+            () = sleep(Revalidators::EVERY), if watch.is_some() => Event::Look,
         };
         match event {
             Event::Ended(status) => break status.map_err(|source| HookError::Wait { daemon, source })?,
             Event::ChildChanged => reap_orphans(pid),
-            // In this place and not beside it: nobody may reap its tools meanwhile.
             Event::Look => {
-                if let Some(keeper) = &mut keeper
-                    && keeper.look().await == Err(Hangs)
+                if let Some(watch) = &mut watch
+                    && watch.look().await == Health::Hangs
                 {
-                    kill_hung(&mut child);
+                    kill_hung(daemon, &mut child);
                 }
             }
             Event::AskedToEnd => {
-                if let Some(keeper) = &mut keeper
-                    && keeper.revalidators.work().await == Err(Hangs)
+                if let Some(watch) = &mut watch
+                    && watch.revalidators.before_end().await == Health::Hangs
                 {
-                    kill_hung(&mut child);
+                    kill_hung(daemon, &mut child);
                 }
                 end_on_signal(pod, daemon, &mut child).await?;
                 return Ok(ExitCode::SUCCESS);
             }
         }
     };
+    // The pause went with the daemon, and nobody has to wait for its end any more.
+    drop(watch);
     if has_mark(pod, daemon, patience_after(status)).await? {
         tracing::info!("{daemon}: ended ({status}) on its hook's word");
         linger(pod, daemon, &mut signals).await?;
@@ -135,10 +145,11 @@ pub(super) async fn supervise(
     Ok(exit_code(status))
 }
 
-/// A daemon that answers no command is of no use; SIGKILL leaves the kernel's flows, and the container starts it again.
-fn kill_hung(child: &mut Child) {
-    tracing::error!("ovs-vswitchd answers no command any more: it is killed");
-    // Err: it has ended by itself meanwhile.
+/// Nothing else ends a daemon that is stuck in a resume. The kernel's flows stay, and so they do for its successor,
+/// which starts with flow-restore-wait.
+fn kill_hung(daemon: Daemon, child: &mut Child) {
+    tracing::error!("{daemon}: killed, because it hangs; its container starts again");
+    // Err: it has ended already, which is what is wanted.
     let _ = child.start_kill();
 }
 

@@ -3,14 +3,13 @@
 //!
 //! ```text
 //! ovs-vswitchd      starts with flow-restore-wait: the kernel's flows stay until the bridge's tables are full again
-//! ovn-controller    is noted as on its way until its flows are in, so that ovs-vswitchd does not restart meanwhile
+//! ovn-controller    is noted as on its way until its flows are in, so that ovs-vswitchd does not restart meanwhile,
+//!                   and its revalidators are paused for as long (see `revalidators`)
 //! ```
 //!
 //! One short file for each of the two says what is in flight, so that whoever comes later can end it. The agent ends it
 //! as soon as what it observes allows; process 1 of `ovs-vswitchd`'s container takes the flag away when its time is
 //! over. Each step happens under one lock.
-//!
-//! What the revalidators do while `ovn-controller` starts is told in [`super::revalidators`].
 
 use std::fs::File;
 use std::time::Duration;
@@ -133,7 +132,6 @@ impl WarmRestart {
             .map_err(|source| LockError::Io { action: "write", path, source })
     }
 
-    /// Returns the time that stands in the note.
     fn note(&self, daemon: Daemon, phase: Phase) -> Result<Duration, LockError> {
         let since = uptime().unwrap_or_default();
         self.write(daemon, Some(HandOver { phase, since }))?;
@@ -200,12 +198,10 @@ impl WarmRestart {
         Ok(())
     }
 
-    /// Right before `ovn-controller` starts. True when the revalidators rest until its flows are in.
-    pub async fn expect_flows(&self) -> Result<bool, WarmRestartError> {
-        let step = self.step().await?;
-        let note = self.note(Daemon::OvnController, Phase::Held)?;
-        drop(step);
-        Ok(self.until_answered(note).await?)
+    /// Right before `ovn-controller` starts. The time is the start's name.
+    pub async fn expect_flows(&self) -> Result<Duration, WarmRestartError> {
+        let _step = self.step().await?;
+        Ok(self.note(Daemon::OvnController, Phase::Held)?)
     }
 
     /// Its flows are in, or are not waited for any longer.
@@ -230,10 +226,6 @@ impl WarmRestart {
             let in_flight = self.read(other).is_some_and(|hand_over| hand_over.is_in_flight(other, now));
             if !in_flight || Instant::now() >= deadline {
                 self.note(daemon, Phase::Stopping)?;
-                drop(step);
-                if daemon == Daemon::OvsVswitchd {
-                    self.until_working().await?;
-                }
                 return Ok(());
             }
             drop(step);
@@ -251,7 +243,7 @@ impl WarmRestart {
     }
 }
 
-/// What process 1 of `ovs-vswitchd`'s container does at each look: nothing, until the flag is on for too long.
+/// What process 1 of `ovs-vswitchd`'s container does twice a second: nothing, until something is held for too long.
 #[derive(Debug, Clone)]
 pub(super) struct Watchdog {
     pub(super) node: WarmRestart,
@@ -259,6 +251,9 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
+    /// How often.
+    pub(super) const EVERY: Duration = Duration::from_millis(500);
+
     /// Undoes what is held for too long. What fails is tried again at the next look.
     pub(super) async fn look(&self) {
         let Some(now) = uptime() else { return };

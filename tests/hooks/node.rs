@@ -206,6 +206,10 @@ impl<'a> Pod<'a> {
         self.start_container(daemon, &[], true)
     }
 
+    pub fn start_as_process_1_with(&self, daemon: &str, more: &[&str]) -> Container {
+        self.start_container(daemon, more, true)
+    }
+
     fn start_container(&self, daemon: &str, more: &[&str], own_namespace: bool) -> Container {
         let log = self.node.path("logs").join(format!("{}-{daemon}", self.uid));
         let out = File::options().create(true).append(true).open(&log).unwrap();
