@@ -21,6 +21,8 @@ mod gateways;
 mod history;
 #[path = "process/leaving.rs"]
 mod leaving;
+#[path = "process/make_before_break.rs"]
+mod make_before_break;
 #[path = "process/rotation.rs"]
 mod rotation;
 #[path = "process/row02_guide.rs"]

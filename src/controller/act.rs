@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::databases::{self, DatabaseError};
 use super::decide::{JobChange, Step};
+use super::moving::Moving;
 use super::objects::jobs::cause_pod;
 use super::objects::{RenderContext, chassis_ref, jobs as job_objects, metadata};
 use super::observe::{Memory, SETTINGS_ANNOTATION, job_view};
@@ -31,6 +32,7 @@ use crate::model::names::{
 };
 use crate::ops::step;
 use crate::ops::tasks::chain;
+use crate::ovn::northbound::Lowering;
 
 /// Why a step was not done.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +111,15 @@ impl Actor<'_> {
                 step("job-deleted");
             }
             Step::ChangeJobs(changes) => self.change_jobs(changes).await?,
+            Step::LowerPriority(lowering) => {
+                step("before-lowering");
+                self.lower(lowering).await?;
+                step("priority-lowered");
+            }
+            Step::RestorePriority { system_id } => {
+                self.restore(system_id).await?;
+                step("priority-restored");
+            }
             Step::Evacuate { system_id } => {
                 step("before-evacuation");
                 self.evacuate(system_id).await?;
@@ -121,7 +132,6 @@ impl Actor<'_> {
             }
             Step::ForgetOutcomes => {
                 self.memory.outcomes = Default::default();
-                self.memory.sole.clear();
             }
             Step::Announce(happening) => self.announce(happening.clone()),
         }
@@ -376,7 +386,7 @@ impl Actor<'_> {
     }
 
     /// How long one attempt may take: never past the Job's own end.
-    fn attempt(&self, kind: JobKind) -> Duration {
+    pub(super) fn attempt(&self, kind: JobKind) -> Duration {
         let job = self.world.jobs.get(&self.job_key(kind));
         let started = job.as_ref().and_then(|j| j.status.as_ref()).and_then(|s| s.start_time.as_ref()).map(|t| t.0);
         let seconds = job.as_ref().and_then(|j| j.spec.as_ref()).and_then(|s| s.active_deadline_seconds);
@@ -386,11 +396,45 @@ impl Actor<'_> {
         Duration::from_millis(left.max(0.0) as u64).clamp(Duration::from_millis(500), databases::ATTEMPT)
     }
 
-    fn note_failure(&mut self, error: &DatabaseError) {
+    pub(super) fn note_failure(&mut self, error: &DatabaseError) {
         let outcomes = &mut self.memory.outcomes;
         outcomes.attempts = outcomes.attempts.saturating_add(1);
         outcomes.last_error = Some(chain(error));
         outcomes.is_final = error.is_final();
+    }
+
+    async fn lower(&mut self, lowering: &Lowering) -> Result<(), ActError> {
+        self.world.claim.check(&format!("lower the priority of {}", self.node))?;
+        let result = match self.world.databases.link(&self.us()) {
+            Some(link) => databases::lower(&link, lowering, self.attempt(JobKind::Evacuate)).await,
+            None => Err(DatabaseError::NoCentral),
+        };
+        self.memory.moving.forget_reading();
+        if let Err(error) = result {
+            self.note_failure(&error);
+            return Err(error.into());
+        }
+        self.memory.outcomes.last_error = None;
+        tracing::info!(node = %self.node, id = %lowering.chassis, raised = lowering.raised.len(), "priority lowered");
+        let note = format!("gateway ports of node {} move: its priority goes below the other chassis'", self.node);
+        let (severity, reason) = (Severity::Normal, "GatewayPriorityLowered");
+        self.announce(Happening { severity, reason, action: "Evacuate", note });
+        Ok(())
+    }
+
+    async fn restore(&mut self, id: &SystemId) -> Result<(), ActError> {
+        self.world.claim.check(&format!("restore the priority of {}", self.node))?;
+        let result = match self.world.databases.link(&self.us()) {
+            Some(link) => databases::restore(&link, id, databases::ATTEMPT).await,
+            None => Err(DatabaseError::NoCentral),
+        };
+        self.memory.moving = Moving::default();
+        result?;
+        tracing::info!(node = %self.node, %id, "priority restored");
+        let note = format!("the gateway priority of node {} is what it was", self.node);
+        let (severity, reason) = (Severity::Normal, "GatewayPriorityRestored");
+        self.announce(Happening { severity, reason, action: "Evacuate", note });
+        Ok(())
     }
 
     /// Puts the names of the ports that will have no gateway on the Job, which lives exactly as long as the drain: once the

@@ -1,6 +1,6 @@
 //! Clients of the central databases: one long-lived pair for each central, shared by all OVNChassis that use it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -82,6 +82,28 @@ pub struct Link {
     pub southbound: Database,
     tls: watch::Sender<Option<TlsMaterial>>,
     endpoints: (Endpoints, Endpoints),
+    lowered: Mutex<Option<Lowered>>,
+}
+
+/// Chassis whose priority was lowered, and the state of the Northbound that says so.
+type Lowered = (Arc<crate::ovsdb::Replica>, Arc<BTreeSet<SystemId>>);
+
+impl Link {
+    /// Whether rows carry the note that this chassis' priority was lowered. Every node asks at every look, so it is read
+    /// once for each change of the Northbound.
+    pub fn is_lowered(&self, id: &SystemId) -> bool {
+        let Some(replica) = self.northbound.replica() else { return false };
+        let mut held = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, lowered)) = &*held
+            && Arc::ptr_eq(of, &replica)
+        {
+            return lowered.contains(id);
+        }
+        let lowered = Arc::new(northbound::chassis_lowered(&replica));
+        let is_lowered = lowered.contains(id);
+        *held = Some((replica, lowered));
+        is_lowered
+    }
 }
 
 /// Names a central: an OVNCentral, or an OVNChassis that has the addresses itself.
@@ -151,7 +173,10 @@ impl Databases {
             southbound::followed(),
             self.wakes_southbound(key.clone()),
         );
-        links.insert(key.clone(), Arc::new(Link { northbound, southbound, tls: sender, endpoints }));
+        links.insert(
+            key.clone(),
+            Arc::new(Link { northbound, southbound, tls: sender, endpoints, lowered: Mutex::default() }),
+        );
     }
 
     /// An OVNChassis is gone: its link goes with its last user.
@@ -245,7 +270,44 @@ pub async fn evacuate(
         }
         None => northbound::commit_evacuation(client, id, &guards, attempt).await?,
     };
+    if link.is_lowered(id) {
+        northbound::commit_forgetting(client, id, attempt).await?;
+    }
     Ok(Evacuation { rows: done.rows(), left_without: done.left_without })
+}
+
+/// The gateway ports around a chassis, and those that are named besides.
+pub async fn fetch_view(
+    link: &Link,
+    id: &SystemId,
+    named: &BTreeSet<String>,
+    attempt: Duration,
+) -> Result<northbound::GatewayView, DatabaseError> {
+    Ok(northbound::fetch_gateway_view_with(&link.northbound.client, id, named, attempt).await?)
+}
+
+/// Which physical network each of the ports needs.
+pub async fn fetch_networks(
+    link: &Link,
+    ports: &[northbound::GatewayPort],
+    attempt: Duration,
+) -> Result<BTreeMap<String, String>, DatabaseError> {
+    Ok(northbound::fetch_networks(&link.northbound.client, ports, attempt).await?)
+}
+
+/// Puts a chassis below the others.
+pub async fn lower(link: &Link, lowering: &northbound::Lowering, attempt: Duration) -> Result<(), DatabaseError> {
+    Ok(northbound::commit_lowering(&link.northbound.client, lowering, attempt).await?)
+}
+
+/// Gives a chassis the priorities back that it had.
+pub async fn restore(link: &Link, id: &SystemId, attempt: Duration) -> Result<(), DatabaseError> {
+    Ok(northbound::commit_restoration(&link.northbound.client, id, attempt).await?)
+}
+
+/// Where gateway ports sit and who is registered; None without a current view.
+pub fn whereabouts(link: &Link, id: &SystemId) -> Option<southbound::Whereabouts> {
+    southbound::Whereabouts::in_replica(&*link.southbound.replica()?, id).ok()
 }
 
 /// Ports that have no other gateway than this chassis.

@@ -14,6 +14,7 @@ pub mod chassis_worker;
 pub mod databases;
 pub mod decide;
 pub mod metrics;
+mod moving;
 pub mod node_worker;
 pub mod objects;
 pub mod observe;

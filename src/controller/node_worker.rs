@@ -5,23 +5,27 @@
 use std::time::Duration;
 
 use super::act::{ActError, Actor};
-use super::databases::{ATTEMPT, fetch_sole_ports};
+use super::decide::gateway_ports::Ports;
+use super::decide::order::is_evacuated;
 use super::decide::view::{NodeView, Trouble};
 use super::decide::{Plan, decide, reason::Reason};
+use super::moving::Moving;
 use super::objects::chassis_ref;
 use super::observe::{Memory, observe};
 use super::wake::{Bell, Key};
 use super::world::{Pending, World};
-use crate::api::{LastGateway, NodePhase};
+use crate::api::NodePhase;
 use crate::cluster::{ClusterError, call};
 use crate::model::ids::{NodeName, SystemId};
-use crate::model::names::ChassisRef;
+use crate::model::names::{ChassisRef, JobKind};
 use crate::ops::tasks::chain;
 
 /// Passes without a pause; a plan that never settles must not take the processor.
 const MOST_PASSES: u32 = 50;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// One look at the gateway ports reads all of the cloud's once.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 /// Works on one node until nothing is left of it.
 pub async fn run(world: World, bell: Bell, chassis: ChassisRef, node: NodeName) {
@@ -126,7 +130,7 @@ fn note_trouble(error: &ActError, memory: &mut Memory) {
 
 /// What the caches cannot tell, asked for only when a role is about to be taken away.
 async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -> Result<(), ActError> {
-    let Some(ocn) = &view.ocn else { return Ok(()) };
+    let Some(ocn) = view.ocn.clone() else { return Ok(()) };
     let spec = &ocn.spec;
     let takes_gateway = spec.gateway && !view.wants_gateway();
     let takes_chassis = !spec.leaving && !view.selected;
@@ -136,23 +140,43 @@ async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -
         let mut actor = Actor { world, chassis: chassis.clone(), node: view.node.clone(), memory };
         actor.look_for_strangers().await?;
     }
-    let policy = chassis.spec.drain.as_ref().map(|d| d.last_gateway).unwrap_or_default();
-    let id = spec.system_id.as_deref().and_then(|t| SystemId::parse(t).ok());
-    let link = world.databases.link(&us);
-    let mut rows = None;
-    if let (true, Some(id), Some(link)) = (takes_gateway || takes_chassis, &id, &link) {
-        rows = super::databases::rows_naming(link, id);
-        if policy == LastGateway::Hold && rows.is_some() {
-            memory.sole = fetch_sole_ports(link, id, ATTEMPT).await?;
-        }
-    }
     if let Some(fresh) = observe(world, &us, &view.node, memory) {
         *view = fresh;
     }
-    if view.duties.rows.is_none() {
-        view.duties.rows = rows;
+    let takes_rows = takes_chassis && !spec.evacuate && view.duties.rows.is_some_and(|rows| rows > 0);
+    let evacuating = spec.evacuate && !is_evacuated(view);
+    if takes_gateway || takes_rows || (evacuating && memory.outcomes.evacuated.is_some()) {
+        view.ports = look_at_ports(world, view, evacuating, memory).await;
+        if let (false, Ports::Known(ports)) = (evacuating, &view.ports) {
+            memory.sole = ports.stranded_names();
+            view.duties.sole.clone_from(&memory.sole);
+        }
+        view.outcomes = memory.outcomes.clone();
+    } else if !evacuating {
+        memory.moving = Moving::default();
     }
     Ok(())
+}
+
+/// Which gateway ports have to move, or still have to after their rows have gone.
+async fn look_at_ports(world: &World, view: &NodeView, rows_are_gone: bool, memory: &mut Memory) -> Ports {
+    let id = view.ocn.as_ref().and_then(|o| o.spec.system_id.as_deref()).and_then(|text| SystemId::parse(text).ok());
+    // Without an id nothing was ever registered.
+    let Some(id) = id else { return Ports::NotAsked };
+    let us = chassis_ref(&view.chassis);
+    let Some(link) = world.databases.link(&us) else {
+        return Ports::Unknown("the databases' addresses are not known".into());
+    };
+    let mut moving = std::mem::take(&mut memory.moving);
+    let mut actor = Actor { world, chassis: view.chassis.clone(), node: view.node.clone(), memory };
+    let attempt = actor.attempt(JobKind::Evacuate).min(LONGEST_LOOK);
+    let look = moving.look(&link, &id, rows_are_gone, attempt, call::now()).await;
+    if let Some(error) = &look.failure {
+        tracing::warn!(node = %view.node, error = %chain(error), "gateway ports cannot be read");
+        actor.note_failure(error);
+    }
+    memory.moving = moving;
+    look.ports
 }
 
 /// Hands the entry to the reporter if it says something else than the status does. Says whether it did.

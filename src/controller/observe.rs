@@ -8,10 +8,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::databases::{bindings, rows_naming};
-use super::decide::owner::selects;
+use super::decide::gateway_ports::Ports;
+use super::decide::owner::{is_gateway, selects};
 use super::decide::view::{
     DatabaseState, GatewayDuties, JobOwner, JobView, NodeView, Outcomes, PodView, Problem, Trouble,
 };
+use super::moving::Moving;
 use super::objects::chassis_ref;
 use super::world::{World, node_object};
 use crate::api::{OVNChassis, OVNChassisNode};
@@ -35,6 +37,8 @@ pub struct Memory {
     pub sole: Vec<String>,
     /// Jobs of strangers under our names; the watch does not see them.
     pub strangers: BTreeMap<JobKind, JobView>,
+    /// What this drain has learnt about gateway ports.
+    pub moving: Moving,
 }
 
 /// A Job under a name of ours.
@@ -111,12 +115,17 @@ pub fn observe(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &Me
         .or(record.as_ref().and_then(|r| r.system_id.as_deref()))
         .and_then(|t| SystemId::parse(t).ok());
     let link = world.databases.link(chassis);
+    let loses_gateway = ocn.as_ref().is_some_and(|o| o.spec.gateway)
+        && !(selected && node_view.as_ref().is_some_and(|n| is_gateway(&object, n)));
     // Counting is only worth it while something is taken away or was.
-    let drains = ocn.as_ref().is_some_and(|o| o.spec.evacuate || o.spec.leaving) || (!selected && ocn.is_some());
+    let drains = loses_gateway
+        || ocn.as_ref().is_some_and(|o| o.spec.evacuate || o.spec.leaving)
+        || (!selected && ocn.is_some());
     let (rows, on_chassis) = match (&link, &id) {
         (Some(link), Some(id)) if drains => (rows_naming(link, id), bindings(link, id)),
         _ => (None, None),
     };
+    let lowered = link.as_ref().zip(id.as_ref()).is_some_and(|(link, id)| link.is_lowered(id));
     let state = |of: fn(&super::databases::Link) -> &super::databases::Database| {
         link.as_ref().map_or(DatabaseState::Unknown, |l| of(l).state())
     };
@@ -132,7 +141,8 @@ pub fn observe(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &Me
         ovn_remote,
         northbound: state(|l| &l.northbound),
         southbound: state(|l| &l.southbound),
-        duties: GatewayDuties { rows, sole: memory.sole.clone() },
+        duties: GatewayDuties { rows, sole: memory.sole.clone(), lowered },
+        ports: Ports::NotAsked,
         bindings: on_chassis,
         ids_elsewhere: Arc::new(ids),
         grants,

@@ -5,6 +5,8 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::before_gateway_off;
+use super::gateway_ports::Ports;
 use super::order::{entry, is_evacuated, record, until};
 use super::plan::{Entry, JobChange, Plan, Step};
 use super::reason::Reason;
@@ -15,6 +17,9 @@ use crate::api::{NodePhase, OVNChassisNodeSpec};
 use crate::cluster::events::{Happening, Severity};
 use crate::model::ids::SystemId;
 use crate::model::names::JobKind;
+
+/// How often rows that somebody puts back are removed.
+const MOST_REMOVALS: u32 = 16;
 
 /// What a Job was created for: a failed one is in the way only as long as this stays the same.
 pub fn settings_key(spec: &OVNChassisNodeSpec) -> String {
@@ -55,7 +60,10 @@ fn is_agent_given_up(view: &NodeView, spec: &OVNChassisNodeSpec, now: Timestamp)
         return Ok(false);
     }
     let reason = view.record.as_ref().and_then(|r| r.reason.as_deref()).and_then(Reason::parse);
-    let past = matches!(reason, Some(Reason::MovingGateways | Reason::CentralNotReady | Reason::DatabaseNotSynced));
+    let past = matches!(
+        reason,
+        Some(Reason::MovingGateways | Reason::BindingsLeft | Reason::CentralNotReady | Reason::DatabaseNotSynced)
+    );
     if past && view.record.as_ref().is_some_and(|r| r.leaving) {
         // It got past this point before, so it stays past it: the entry remembers what no Job can.
         return Ok(true);
@@ -123,7 +131,8 @@ pub fn evacuate(view: &NodeView, spec: &OVNChassisNodeSpec, id: &SystemId, now: 
     move_gateways(view, spec, id, &apply, &work, now, plan);
 }
 
-fn create_missing(
+/// Creates the Jobs of a transition that are not there yet, together.
+pub fn create_missing(
     spec: &OVNChassisNodeSpec,
     [apply, work, leave]: [&Standing; 3],
     skip_apply: bool,
@@ -191,7 +200,7 @@ fn move_gateways(
     now: Timestamp,
     plan: &mut Plan,
 ) {
-    if view.outcomes.evacuated.as_ref() == Some(id) {
+    if view.outcomes.evacuated.as_ref() == Some(id) && is_elsewhere(view, id, work, now, plan) {
         if !view.record.as_ref().is_some_and(|r| r.gateway) {
             // The role went before the status ever showed it: shown first, so that both flip in one write.
             plan.entry = Some(entry(view, Some(id), Reason::MovingGateways, String::new()));
@@ -203,6 +212,9 @@ fn move_gateways(
         plan.entry = Some(Entry::Is(Box::new(record)));
         return;
     }
+    if view.outcomes.evacuated.as_ref() == Some(id) {
+        return;
+    }
     let failed = |cause: String, reason| Failure { kind: JobKind::Evacuate, reason, cause };
     let mut changes = Vec::new();
     // The entry shows the hash that the agent applied before the Job says Complete.
@@ -211,11 +223,6 @@ fn move_gateways(
         let message = format!("node {} reported {}", view.node, spec.config_hash);
         changes.push((JobKind::Apply, JobChange::Complete { message }));
     }
-    let not_ready = match (&view.ovn_remote, &view.northbound) {
-        (Err(problem), _) => Some((Reason::CentralNotReady, problem.message.clone())),
-        (Ok(_), DatabaseState::Unfit(why)) => Some((Reason::DatabaseNotSynced, format!("Northbound database: {why}"))),
-        _ => None,
-    };
     match work {
         Standing::Failed { message } => {
             let message = failure_message(view, JobKind::Evacuate, message);
@@ -224,7 +231,7 @@ fn move_gateways(
         Standing::Missing | Standing::Ending => {
             plan.entry = Some(entry(view, Some(id), Reason::MovingGateways, String::new()));
         }
-        Standing::Waiting if let Some((reason, message)) = not_ready => {
+        Standing::Waiting if let Some((reason, message)) = not_ready(view) => {
             plan.entry = Some(entry(view, Some(id), reason, message));
         }
         Standing::Started { expires }
@@ -258,6 +265,58 @@ fn move_gateways(
     if !changes.is_empty() {
         plan.steps.push(Step::ChangeJobs(changes));
     }
+}
+
+/// What the work waits for before its Job may start.
+pub fn not_ready(view: &NodeView) -> Option<(Reason, String)> {
+    match (&view.ovn_remote, &view.northbound) {
+        (Err(problem), _) => Some((Reason::CentralNotReady, problem.message.clone())),
+        (Ok(_), DatabaseState::Unfit(why)) => Some((Reason::DatabaseNotSynced, format!("Northbound database: {why}"))),
+        _ => None,
+    }
+}
+
+/// Whether the Southbound, too, shows none of the ports here that somebody else could have. Until it does, says so.
+fn is_elsewhere(view: &NodeView, id: &SystemId, work: &Standing, now: Timestamp, plan: &mut Plan) -> bool {
+    let left = match &view.ports {
+        Ports::Known(ports) if ports.is_quiet(now) => return true,
+        Ports::NotAsked => return true,
+        Ports::Known(ports) => {
+            plan.ports = ports.here.clone();
+            before_gateway_off::look_when_quiet(ports, now, plan);
+            some_of(&ports.here)
+        }
+        Ports::Unknown(why) => {
+            plan.look_again = Some(before_gateway_off::ASK_AGAIN);
+            why.clone()
+        }
+    };
+    match work {
+        Standing::Failed { message } => {
+            let message = failure_message(view, JobKind::Evacuate, message);
+            plan.entry = Some(entry(view, Some(id), Reason::JobFailed, message));
+            return false;
+        }
+        Standing::Started { expires } if now >= *expires => {
+            let cause = before_gateway_off::why_not_moved(view);
+            let failure = Failure { kind: JobKind::Evacuate, reason: "DeadlineExceeded", cause };
+            fail(view, Some(id), failure, plan);
+            return false;
+        }
+        Standing::Started { expires } => {
+            let look = until(now, *expires);
+            plan.look_again = Some(plan.look_again.map_or(look, |sooner| sooner.min(look)));
+        }
+        Standing::Waiting => plan.steps.push(Step::ChangeJobs(vec![(JobKind::Evacuate, JobChange::Start)])),
+        _ => {}
+    }
+    if view.duties.rows.is_some_and(|rows| rows > 0) && view.outcomes.attempts < MOST_REMOVALS {
+        // Somebody put rows back meanwhile.
+        plan.steps.push(Step::Evacuate { system_id: id.clone() });
+    }
+    let message = format!("the Northbound database confirmed; waits for the Southbound: {left}");
+    plan.entry = Some(entry(view, Some(id), Reason::BindingsLeft, message));
+    false
 }
 
 /// Which ports the drain leaves without any gateway.
@@ -299,8 +358,8 @@ pub fn finish_jobs(view: &NodeView, spec: &OVNChassisNodeSpec, now: Timestamp, p
 
 /// Rows that somebody put back on an evacuated node are removed again, a bounded number of times.
 pub fn keep_evacuated(view: &NodeView, id: &SystemId, plan: &mut Plan) {
-    const MOST: u32 = 16;
-    if view.ovn_remote.is_ok() && view.duties.rows.is_some_and(|rows| rows > 0) && view.outcomes.attempts < MOST {
+    let is_named = view.duties.rows.is_some_and(|rows| rows > 0) || view.duties.lowered;
+    if view.ovn_remote.is_ok() && is_named && view.outcomes.attempts < MOST_REMOVALS {
         plan.steps.push(Step::Evacuate { system_id: id.clone() });
     }
 }

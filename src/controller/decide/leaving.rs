@@ -60,6 +60,11 @@ fn release(view: &NodeView, plan: &mut Plan) {
 /// The OVNChassis goes and the rows stay: marks, Jobs and object go, the entry with them.
 pub fn orphan(view: &NodeView) -> Plan {
     let mut plan = Plan::default();
+    let id = view.ocn.as_ref().and_then(|o| o.spec.system_id.as_deref()).and_then(|text| SystemId::parse(text).ok());
+    if let Some(system_id) = id.filter(|_| view.duties.lowered) {
+        // The rows stay, as they were before we touched them.
+        plan.steps.push(Step::RestorePriority { system_id });
+    }
     release(view, &mut plan);
     for kind in JobKind::ALL {
         if let Some(job) = view.job(kind).filter(|j| !j.ending) {

@@ -6,6 +6,8 @@
 //! | [`identity`] | under which id it registers |
 //! | [`order`] | about one node: which of the others has the word |
 //! | [`wanted`] | what the node is to be |
+//! | [`gateway_ports`] | which gateway ports have to move, and which nobody else can take |
+//! | [`before_gateway_off`] | how they move before the role goes |
 //! | [`gateway`] | how gateway duties go away |
 //! | [`leaving`] | how a node is deregistered and forgotten |
 //! | [`status`] | conditions of the OVNChassis |
@@ -13,8 +15,10 @@
 //! | [`predecessors`] | which daemons hold no locks, so that nothing can stand by behind them |
 //! | [`central`] | where the databases are |
 
+pub mod before_gateway_off;
 pub mod central;
 pub mod gateway;
+pub mod gateway_ports;
 pub mod handover;
 pub mod identity;
 pub mod leaving;

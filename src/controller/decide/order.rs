@@ -10,9 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use super::identity::{Identity, identity};
 use super::plan::{Entry, Plan, Step};
 use super::reason::Reason;
-use super::view::{JobOwner, NodeView};
+use super::view::{JobOwner, JobView, NodeView};
 use super::wanted::{Wanted, wanted};
-use super::{gateway, leaving};
+use super::{before_gateway_off, gateway, leaving};
 use crate::api::{DeletionPolicy, NodeRecord, OVNChassisNodeSpec};
 use crate::controller::objects::chassis_ref;
 use crate::model::ids::SystemId;
@@ -28,7 +28,7 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
         return leaving::remains(view);
     }
     let identity = identity(view);
-    let wanted = wanted(view, &identity);
+    let wanted = wanted(view, &identity, now);
     let id = identity.id().cloned();
     let mut plan = Plan::default();
     mark_node(view, id.as_ref(), &mut plan);
@@ -43,7 +43,7 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
         plan.entry = Some(Entry::Is(Box::new(record)));
         return plan;
     }
-    stale_jobs(view, &wanted.spec, &mut plan);
+    stale_jobs(view, wanted.after_move.as_ref().unwrap_or(&wanted.spec), &mut plan);
     let before = view.ocn.as_ref().map(|o| &o.spec);
     if before != Some(&wanted.spec) {
         // What an earlier drain brought says nothing about this one.
@@ -54,10 +54,11 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
         // A role that is on its way out first loses the Jobs of an earlier drain, so that a wait never meets them.
         let begins = wanted.spec.evacuate && !before.is_some_and(|b| b.evacuate);
         if begins {
-            delete_jobs(view, &[JobKind::Apply, JobKind::Evacuate], &mut plan);
+            delete_finished(view, &[JobKind::Apply, JobKind::Evacuate], &mut plan);
+            before_gateway_off::name_stranded(view, &mut plan);
         }
         if wanted.spec.leaving && !before.is_some_and(|b| b.leaving) {
-            delete_jobs(view, &[JobKind::ChassisDel], &mut plan);
+            delete_finished(view, &[JobKind::ChassisDel], &mut plan);
         }
         plan.steps.push(Step::WriteNode(Box::new(wanted.spec.clone())));
         if plan.entry.is_none() {
@@ -65,10 +66,16 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
         }
         return plan;
     }
+    if let (Some(target), Some(id)) = (&wanted.after_move, &id) {
+        before_gateway_off::move_traffic(view, target, id, now, &mut plan);
+        return plan;
+    }
     if wanted.hold.is_none() && wanted.spec.evacuate && !is_evacuated(view) {
         if let Some(id) = &id {
             gateway::evacuate(view, &wanted.spec, id, now, &mut plan);
-            plan.ports = view.duties.sole.clone();
+            if plan.ports.is_empty() {
+                plan.ports = view.duties.sole.clone();
+            }
         }
         return plan;
     }
@@ -82,6 +89,11 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
     }
     if let Some(hold) = &wanted.hold {
         plan.ports = hold.ports.clone();
+    } else if wanted.spec.gateway
+        && view.duties.lowered
+        && let Some(id) = &id
+    {
+        plan.steps.push(Step::RestorePriority { system_id: id.clone() });
     } else if is_evacuated(view)
         && let Some(id) = &id
     {
@@ -117,10 +129,20 @@ fn stale_jobs(view: &NodeView, spec: &OVNChassisNodeSpec, plan: &mut Plan) {
 }
 
 fn delete_jobs(view: &NodeView, kinds: &[JobKind], plan: &mut Plan) {
+    delete_jobs_that(view, kinds, |_| true, plan);
+}
+
+/// Those that are finished: what has not ended yet was made for the transition that begins.
+fn delete_finished(view: &NodeView, kinds: &[JobKind], plan: &mut Plan) {
+    delete_jobs_that(view, kinds, |job| job.phase.is_finished(), plan);
+}
+
+fn delete_jobs_that(view: &NodeView, kinds: &[JobKind], picked: impl Fn(&JobView) -> bool, plan: &mut Plan) {
     for kind in kinds {
         if let Some(job) = view.jobs.get(kind)
             && job.owner == JobOwner::Us
             && !job.ending
+            && picked(job)
             && !plan.steps.iter().any(|s| matches!(s, Step::DeleteJob { uid, .. } if *uid == job.uid))
         {
             plan.steps.push(Step::DeleteJob {
@@ -151,8 +173,14 @@ pub fn record(view: &NodeView, id: Option<&SystemId>, reason: Reason, message: S
     };
     let shown = matches!(
         reason,
-        Reason::GatewayFlag | Reason::MovingGateways | Reason::NorthboundConfirmed | Reason::LastGateway
+        Reason::MovingTraffic
+            | Reason::GatewayFlag
+            | Reason::MovingGateways
+            | Reason::BindingsLeft
+            | Reason::NorthboundConfirmed
+            | Reason::LastGateway
     );
+    let shown = shown || (reason == Reason::JobFailed && !base.gateway_evacuated);
     NodeRecord {
         name: view.node.to_string(),
         system_id: id.map(SystemId::to_string).or(base.system_id),
@@ -201,10 +229,18 @@ fn steady(view: &NodeView, identity: &Identity, wanted: &Wanted) -> Entry {
                 (Reason::WaitingForAgent, "the node's agent has not reported yet".to_owned())
             }
         }
-        _ if is_evacuated(view) && !wanted.spec.gateway => (Reason::NorthboundConfirmed, String::new()),
+        // What the drain left behind stays said.
+        _ if is_evacuated(view) && !wanted.spec.gateway => (Reason::NorthboundConfirmed, said_before(view)),
         _ => (Reason::AsDesired, String::new()),
     };
     entry(view, id, reason, message)
+}
+
+/// What the entry says, if the reason has not changed since.
+fn said_before(view: &NodeView) -> String {
+    let confirmed = Some(Reason::NorthboundConfirmed.as_str());
+    let record = view.record.as_ref().filter(|r| r.reason.as_deref() == confirmed);
+    record.and_then(|r| r.message.clone()).unwrap_or_default()
 }
 
 /// Time from now until then, for looking again.

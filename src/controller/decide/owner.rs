@@ -14,6 +14,11 @@ pub fn selects(chassis: &OVNChassis, object: &NodeObject) -> bool {
         && object.carries(&chassis.spec.node_selector)
 }
 
+/// Whether the labels give a node the gateway role.
+pub fn is_gateway(chassis: &OVNChassis, object: &NodeObject) -> bool {
+    chassis.spec.gateway.as_ref().is_some_and(|role| object.carries(&role.node_selector))
+}
+
 /// Whether an OVNChassis has this node in its books, so that it stays its owner until the node is forgotten.
 fn holds(chassis: &OVNChassis, node: &NodeName, object: Option<&NodeObject>) -> bool {
     let labelled =

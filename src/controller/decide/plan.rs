@@ -6,6 +6,7 @@ use crate::api::{NodeRecord, OVNChassisNodeSpec};
 use crate::cluster::events::Happening;
 use crate::model::ids::SystemId;
 use crate::model::names::JobKind;
+use crate::ovn::northbound::Lowering;
 
 /// A Job's next state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,12 @@ pub enum Step {
     },
     /// Changes of several Jobs, side by side.
     ChangeJobs(Vec<(JobKind, JobChange)>),
+    /// Puts the chassis below the others, so that they take its gateway ports over.
+    LowerPriority(Box<Lowering>),
+    /// Gives this id the priorities back that it had.
+    RestorePriority {
+        system_id: SystemId,
+    },
     /// Takes the rows of this id out of the Northbound and reads back that none is left.
     Evacuate {
         system_id: SystemId,

@@ -16,10 +16,14 @@ pub enum Reason {
     SettingsChanged,
     /// Everything is as it is to be.
     AsDesired,
+    /// The priority was lowered, and other chassis take the gateway ports over.
+    MovingTraffic,
     /// The gateway flag is being taken off.
     GatewayFlag,
     /// Rows are being removed from the Northbound.
     MovingGateways,
+    /// The rows are gone, and the Southbound still shows gateway ports here.
+    BindingsLeft,
     /// The Northbound confirmed that none is left.
     NorthboundConfirmed,
     /// Ports would be left without any gateway and the policy says to wait.
@@ -41,14 +45,16 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 16] = [
+    pub const ALL: [Reason; 18] = [
         Self::WaitingForAgent,
         Self::DuplicateSystemId,
         Self::InvalidSystemId,
         Self::SettingsChanged,
         Self::AsDesired,
+        Self::MovingTraffic,
         Self::GatewayFlag,
         Self::MovingGateways,
+        Self::BindingsLeft,
         Self::NorthboundConfirmed,
         Self::LastGateway,
         Self::CentralNotReady,
@@ -67,8 +73,10 @@ impl Reason {
             Self::InvalidSystemId => "InvalidSystemID",
             Self::SettingsChanged => "SettingsChanged",
             Self::AsDesired => "AsDesired",
+            Self::MovingTraffic => "MovingTraffic",
             Self::GatewayFlag => "GatewayFlag",
             Self::MovingGateways => "MovingGateways",
+            Self::BindingsLeft => "BindingsLeft",
             Self::NorthboundConfirmed => "NorthboundConfirmed",
             Self::LastGateway => "LastGateway",
             Self::CentralNotReady => "CentralNotReady",
@@ -91,7 +99,7 @@ impl Reason {
             Self::WaitingForAgent | Self::DuplicateSystemId | Self::InvalidSystemId => NodePhase::Pending,
             Self::SettingsChanged | Self::GatewayFlag => NodePhase::Applying,
             Self::AsDesired => NodePhase::Active,
-            Self::MovingGateways => NodePhase::Evacuating,
+            Self::MovingTraffic | Self::MovingGateways | Self::BindingsLeft => NodePhase::Evacuating,
             Self::NorthboundConfirmed => NodePhase::Evacuated,
             Self::LastGateway
             | Self::CentralNotReady
@@ -112,7 +120,11 @@ impl Reason {
             Self::LastGateway | Self::CentralNotReady | Self::DatabaseNotSynced | Self::PodsEnding => {
                 maintenance::DEFERRED
             }
-            Self::GatewayFlag | Self::MovingGateways | Self::DeletingRows => maintenance::RUNNING,
+            Self::MovingTraffic
+            | Self::GatewayFlag
+            | Self::MovingGateways
+            | Self::BindingsLeft
+            | Self::DeletingRows => maintenance::RUNNING,
             Self::WaitingForAgent
             | Self::DuplicateSystemId
             | Self::InvalidSystemId

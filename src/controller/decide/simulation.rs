@@ -11,6 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::gateway_ports::{Ports, PortsAround};
 use super::view::{DatabaseState, GatewayDuties, JobOwner, JobView, NodeObject, NodeView, Outcomes, PodView};
 use super::{Entry, JobChange, Step, decide};
 use crate::api::{DepartedNode, NodeRecord, OVNChassis, OVNChassisNode, OVNChassisNodeStatus, ObservedSettings};
@@ -18,6 +19,7 @@ use crate::cluster::jobs::JobPhase;
 use crate::controller::objects::chassis_ref;
 use crate::model::ids::{NodeName, SystemId};
 use crate::model::names::{JobKind, OWNER_LABEL, SYSTEM_ID_ANNOTATION};
+use crate::ovn::northbound::Lowering;
 
 const CHASSIS: &str = "openstack.c5c3.io/chassis";
 const GATEWAY: &str = "openstack.c5c3.io/gateway";
@@ -58,6 +60,9 @@ enum Event {
     Seconds(i64),
     RowsPutBack,
     DeleteJob(usize),
+    OtherLives(bool),
+    /// Who has the higher priority takes the port.
+    PortMoves,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -76,6 +81,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0i64..40).prop_map(Event::Seconds),
         1 => Just(Event::RowsPutBack),
         1 => (0usize..3).prop_map(Event::DeleteJob),
+        1 => any::<bool>().prop_map(Event::OtherLives),
+        4 => Just(Event::PortMoves),
     ]
 }
 
@@ -94,6 +101,13 @@ struct Toy {
     /// Rows that name the node's id.
     rows: usize,
     registered: bool,
+    /// Another chassis is registered that could take the gateway port over, and does once the priority is lowered.
+    other: bool,
+    /// The gateway port sits on the node.
+    bound: bool,
+    /// Rows carry the note of a lowered priority.
+    lowered: bool,
+    quiet_since: Option<Timestamp>,
     outcomes: Outcomes,
     pending: Option<Entry>,
     uids: u32,
@@ -117,6 +131,10 @@ impl Toy {
             southbound: true,
             rows: 0,
             registered: false,
+            other: false,
+            bound: false,
+            lowered: false,
+            quiet_since: None,
             outcomes: Outcomes::default(),
             pending: None,
             uids: 1,
@@ -159,7 +177,12 @@ impl Toy {
             ovn_remote: Ok("tcp:192.0.2.1:6642".into()),
             northbound: state(self.northbound),
             southbound: state(self.southbound),
-            duties: GatewayDuties { rows: self.northbound.then_some(self.rows), sole: vec![] },
+            duties: GatewayDuties {
+                rows: self.northbound.then_some(self.rows),
+                sole: vec![],
+                lowered: self.northbound && self.lowered,
+            },
+            ports: self.ports(),
             bindings: None,
             ids_elsewhere: Arc::default(),
             grants: vec![],
@@ -216,12 +239,44 @@ impl Toy {
                     self.rows += 3;
                 }
             }
+            Event::OtherLives(lives) => self.other = lives,
+            Event::PortMoves => self.port_moves(),
             Event::DeleteJob(n) => {
                 if let Some(kind) = JobKind::ALL.get(n) {
                     self.jobs.remove(kind);
                 }
             }
         }
+    }
+
+    fn port_moves(&mut self) {
+        self.bound = self.rows > 0 && !(self.other && self.lowered);
+        self.quiet_since = if self.bound { None } else { Some(self.quiet_since.unwrap_or(self.now)) };
+    }
+
+    /// What a look at both databases would bring, if the role is being taken away.
+    fn ports(&self) -> Ports {
+        let wanted = self.object.as_ref().is_some_and(|o| [CHASSIS, GATEWAY].iter().all(|l| o.labels.contains_key(*l)));
+        if !self.ocn.as_ref().is_some_and(|o| o.spec.evacuate || (o.spec.gateway && !wanted)) {
+            return Ports::NotAsked;
+        }
+        if !self.northbound || !self.southbound {
+            return Ports::Unknown("refused".into());
+        }
+        let here = if self.bound && self.other { vec!["lrp".to_owned()] } else { vec![] };
+        let lowering = (!self.lowered && self.rows > 0).then(|| Lowering {
+            chassis: SystemId::new("gw"),
+            own: vec![],
+            raised: vec![],
+            relied_on: vec![],
+        });
+        Ports::Known(PortsAround {
+            here,
+            stranded: vec![],
+            lowering,
+            moved: self.lowered,
+            quiet_since: self.quiet_since.filter(|_| !(self.bound && self.other)).or(Some(self.now)),
+        })
     }
 
     fn agent(&mut self) {
@@ -344,6 +399,20 @@ impl Toy {
                     }
                 }
             }
+            Step::LowerPriority(_) => {
+                if !self.northbound {
+                    return false;
+                }
+                assert!(self.other && self.bound, "nothing is touched where nothing has to move");
+                self.lowered = true;
+            }
+            Step::RestorePriority { .. } => {
+                if !self.northbound {
+                    return false;
+                }
+                assert!(self.ocn.as_ref().is_some_and(|o| o.spec.gateway), "given back to a gateway only");
+                self.lowered = false;
+            }
             Step::Evacuate { .. } => {
                 if !self.northbound {
                     self.outcomes.attempts += 1;
@@ -352,6 +421,7 @@ impl Toy {
                 }
                 assert!(self.ocn.as_ref().is_some_and(|o| !o.spec.gateway), "rows go only after the flag");
                 self.rows = 0;
+                self.lowered = false;
                 self.confirmed = true;
                 self.outcomes.evacuated = self.id();
                 self.outcomes.last_error = None;
@@ -387,6 +457,7 @@ impl Toy {
         let before = self.ocn.clone();
         let old = before.as_ref().map(|o| o.spec.clone()).unwrap_or_default();
         if spec.evacuate && !old.evacuate {
+            assert!(!(self.bound && self.other), "the flag goes while another chassis could have taken the port");
             self.confirmed = false;
             for kind in [JobKind::Apply, JobKind::Evacuate] {
                 assert!(
@@ -446,6 +517,8 @@ impl Toy {
     fn settle(&mut self) {
         (self.agent_alive, self.northbound, self.southbound) = (true, true, true);
         for _ in 0..60 {
+            self.port_moves();
+            self.now = self.now.checked_add(SignedDuration::from_secs(1)).unwrap();
             self.jobs.retain(|_, j| !matches!(j.phase, JobPhase::Failed { .. }));
             self.pass(usize::MAX);
             self.write_status();
@@ -474,6 +547,7 @@ impl Toy {
         let record = self.record.as_ref().unwrap();
         assert!(!record.leaving && self.pods && self.registered);
         if has(GATEWAY) {
+            assert!(!self.lowered, "the priority is given back with the role");
             let shown = (record.gateway, record.gateway_evacuated, record.reason.as_deref());
             assert_eq!(shown, (true, false, Some("AsDesired")));
         } else {

@@ -8,6 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::gateway::settings_key;
+use super::gateway_ports::{Ports, PortsAround, Stranded, Why};
 use super::identity::{Identity, config_map_id, identity};
 use super::owner::owner;
 use super::status::{ChassisFacts, conditions};
@@ -67,7 +68,8 @@ fn settled(spec: serde_json::Value) -> NodeView {
         ovn_remote: Ok("ssl:192.0.2.1:6642".into()),
         northbound: DatabaseState::Synced,
         southbound: DatabaseState::Synced,
-        duties: GatewayDuties { rows: Some(2), sole: vec![] },
+        duties: GatewayDuties { rows: Some(2), ..GatewayDuties::default() },
+        ports: Ports::NotAsked,
         bindings: None,
         ids_elsewhere: Arc::default(),
         grants: vec![],
@@ -76,7 +78,7 @@ fn settled(spec: serde_json::Value) -> NodeView {
         dead_agent_wait_seconds: 30,
         chassis,
     };
-    let spec = wanted(&view, &Identity::Recorded(SystemId::new("id-a"))).spec;
+    let spec = wanted(&view, &Identity::Recorded(SystemId::new("id-a")), now()).spec;
     let mut ocn = OVNChassisNode::new("node-a", spec);
     ocn.metadata.generation = Some(1);
     view.ocn = Some(Arc::new(ocn));
@@ -256,14 +258,18 @@ fn field30_a_database_without_a_leader_defers_a_job_that_has_not_started() {
 fn field23_the_last_gateway_is_held_before_anything_is_taken_away() {
     let mut view = settled(json!({"drain": {"lastGateway": "Hold"}}));
     remove_label(&mut view, GATEWAY);
-    view.duties.sole = vec!["lrp-1".into()];
+    let stranded = vec![Stranded { port: "lrp-1".into(), why: Why::NoOther }];
+    view.ports = Ports::Known(PortsAround { stranded, ..PortsAround::default() });
     let plan = decide(&view, now());
     assert_eq!((plan.steps.as_slice(), reason(&plan)), ([].as_slice(), "LastGateway"));
     assert!(message(&plan).contains("lrp-1"));
     assert_eq!(plan.ports, ["lrp-1"]);
     view.duties = GatewayDuties::default();
     assert_eq!(reason(&decide(&view, now())), "DatabaseNotSynced");
-    view.duties = GatewayDuties { rows: Some(1), sole: vec![] };
+    view.duties.rows = Some(1);
+    view.ports = Ports::Unknown("not read yet".into());
+    assert_eq!(reason(&decide(&view, now())), "DatabaseNotSynced");
+    view.ports = Ports::Known(PortsAround::default());
     assert!(decide(&view, now()).steps.iter().any(|s| matches!(s, Step::WriteNode(spec) if spec.evacuate)));
 }
 

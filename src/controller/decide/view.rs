@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::gateway_ports::Ports;
+use super::owner::is_gateway;
 use crate::api::{DepartedNode, NodeRecord, OVNChassis, OVNChassisNode};
 use crate::cluster::jobs::JobPhase;
 use crate::model::ids::{NodeName, SystemId};
@@ -98,8 +100,10 @@ pub enum DatabaseState {
 pub struct GatewayDuties {
     /// Rows of `Gateway_Chassis` and `HA_Chassis` that name it; None without a current view.
     pub rows: Option<usize>,
-    /// Ports that have no other gateway, by name.
+    /// Ports that nobody else can take, by name.
     pub sole: Vec<String>,
+    /// Rows carry the note that this chassis' priority was lowered.
+    pub lowered: bool,
 }
 
 /// What an attempt at database work brought.
@@ -150,6 +154,8 @@ pub struct NodeView {
     pub northbound: DatabaseState,
     pub southbound: DatabaseState,
     pub duties: GatewayDuties,
+    /// Gateway ports around this chassis, while its role goes or moves.
+    pub ports: Ports,
     /// Gateway ports that the Southbound shows on this chassis; None without a current view.
     pub bindings: Option<usize>,
     /// Nodes that have each id, this one left out. Recorded and merely reported ids alike.
@@ -181,12 +187,6 @@ impl NodeView {
     }
 
     pub fn wants_gateway(&self) -> bool {
-        self.selected
-            && self
-                .chassis
-                .spec
-                .gateway
-                .as_ref()
-                .is_some_and(|role| self.object.as_ref().is_some_and(|object| object.carries(&role.node_selector)))
+        self.selected && self.object.as_ref().is_some_and(|object| is_gateway(&self.chassis, object))
     }
 }

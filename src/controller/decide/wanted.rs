@@ -3,6 +3,10 @@
 //! `gateway` goes off and `evacuate` on in one write; a drain that has begun goes on whatever else happens, until the
 //! role comes back. What a policy or a taken name forbids is held *before* anything is taken away.
 
+use k8s_openapi::jiff::Timestamp;
+
+use super::before_gateway_off;
+use super::gateway_ports::{Ports, say_stranded};
 use super::identity::Identity;
 use super::reason::Reason;
 use super::view::{JobOwner, NodeView};
@@ -23,12 +27,14 @@ pub struct Hold {
 pub struct Wanted {
     pub spec: OVNChassisNodeSpec,
     pub hold: Option<Hold>,
+    /// What it is to be once its gateway ports have moved; until then `spec` leaves the role as it is.
+    pub after_move: Option<OVNChassisNodeSpec>,
     /// The role comes back: the entry must stop saying `gatewayEvacuated` before the agent may announce the flag.
     pub reset_first: bool,
 }
 
 /// Decides it.
-pub fn wanted(view: &NodeView, identity: &Identity) -> Wanted {
+pub fn wanted(view: &NodeView, identity: &Identity, now: Timestamp) -> Wanted {
     let before = view.ocn.as_ref().map(|o| o.spec.clone()).unwrap_or_default();
     let record = view.record.clone().unwrap_or_default();
     let id = identity.id().cloned();
@@ -50,13 +56,18 @@ pub fn wanted(view: &NodeView, identity: &Identity) -> Wanted {
     let begins_evacuation = evacuate && !before.evacuate;
     let begins_leaving = leaving && !before.leaving && view.ocn.is_some();
     let hold = if begins_evacuation || begins_leaving { hold(view, begins_evacuation, leaving) } else { None };
-    if hold.is_some() {
+    let mut after_move = None;
+    if hold.is_none() && begins_evacuation && view.ocn.is_some() {
+        let spec = node_spec(&view.chassis, &inputs);
+        after_move = before_gateway_off::must_move_first(view, &spec, now).then_some(spec);
+    }
+    if hold.is_some() || after_move.is_some() {
         inputs.gateway = before.gateway;
         inputs.evacuate = before.evacuate;
         inputs.leaving = before.leaving;
     }
     let reset_first = inputs.gateway && record.gateway_evacuated;
-    Wanted { spec: node_spec(&view.chassis, &inputs), hold, reset_first }
+    Wanted { spec: node_spec(&view.chassis, &inputs), hold, after_move, reset_first }
 }
 
 fn hold(view: &NodeView, begins_evacuation: bool, leaving: bool) -> Option<Hold> {
@@ -74,22 +85,21 @@ fn hold(view: &NodeView, begins_evacuation: bool, leaving: bool) -> Option<Hold>
     if policy != LastGateway::Hold || !begins_evacuation || view.object.is_none() {
         return None;
     }
-    if view.duties.rows.is_none() {
+    if view.duties.rows.is_none() || matches!(view.ports, Ports::Unknown(_)) {
         let message = "spec.drain.lastGateway is Hold, and whether ports would be left without a gateway is not known \
-                       until the Northbound database can be read"
+                       until both databases can be read"
             .to_owned();
         return Some(Hold { reason: Reason::DatabaseNotSynced, message, ports: Vec::new() });
     }
-    if view.duties.sole.is_empty() {
+    let Ports::Known(ports) = &view.ports else { return None };
+    if ports.stranded.is_empty() {
         return None;
     }
     let message = format!(
-        "spec.drain.lastGateway is Hold, and {} would be left without any gateway: {}; add a gateway to them or set \
-         Proceed",
-        count(view.duties.sole.len(), "port"),
-        some_of(&view.duties.sole),
+        "spec.drain.lastGateway is Hold, and {}; add a gateway to them or set Proceed",
+        say_stranded(&ports.stranded, "would be left "),
     );
-    Some(Hold { reason: Reason::LastGateway, message, ports: view.duties.sole.clone() })
+    Some(Hold { reason: Reason::LastGateway, message, ports: ports.stranded_names() })
 }
 
 /// What to say about a name that is taken.

@@ -1,14 +1,16 @@
 //! The Northbound functions that do I/O: each puts a plan through the client and reads its outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::model::ids::SystemId;
 use crate::ovsdb::{Client, Followed, Kind, Operation};
 
 use super::evacuation::{ChassisRows, Evacuated, parse_evacuation, parse_rows, plan_evacuation, plan_rows};
+use super::networks::{parse_localnets, parse_networks, plan_localnets, plan_networks};
 use super::pins::{PinKind, Pins, parse_pins, plan_pins, plan_template_pins};
-use super::view::{GatewayView, parse_view, plan_view};
+use super::priority::{Lowering, parse_originals, plan_forgetting, plan_originals, plan_restoration};
+use super::view::{GatewayPort, GatewayView, parse_view, plan_view};
 use super::{NorthboundError, tables};
 
 /// Looks that an evacuation takes while another writer keeps adding rows.
@@ -23,19 +25,69 @@ pub async fn fetch_chassis_rows(
     parse_rows(chassis, &client.transact(&plan_rows(chassis), deadline).await?)
 }
 
-/// The ports behind those rows and their other candidates: for telling people, and for `lastGateway: Hold`. It reads all
-/// candidates of the cloud once, so it is asked for once per drain, not in a loop; nothing is read if no row names the
-/// chassis.
+/// The ports behind those rows and their other candidates. It reads all candidates of the cloud once, so it is asked for
+/// when rows change, not in a loop; nothing is read if no row names the chassis.
 pub async fn fetch_gateway_view(
     client: &Client,
     chassis: &SystemId,
     deadline: Duration,
 ) -> Result<GatewayView, NorthboundError> {
+    fetch_gateway_view_with(client, chassis, &BTreeSet::new(), deadline).await
+}
+
+/// The same, and the ports with these names whether or not a row of theirs names the chassis.
+pub async fn fetch_gateway_view_with(
+    client: &Client,
+    chassis: &SystemId,
+    named: &BTreeSet<String>,
+    deadline: Duration,
+) -> Result<GatewayView, NorthboundError> {
     let rows = fetch_chassis_rows(client, chassis, deadline).await?;
-    if rows.is_empty() {
-        return Ok(GatewayView { rows, ports: Vec::new() });
+    if rows.is_empty() && named.is_empty() {
+        return Ok(GatewayView { rows, own: Vec::new(), ports: Vec::new() });
     }
-    parse_view(chassis, &client.transact(&plan_view(), deadline).await?)
+    parse_view(chassis, named, &client.transact(&plan_view(), deadline).await?)
+}
+
+/// Over which physical network each of the ports reaches the outside, by the port's name; those without are left out.
+pub async fn fetch_networks(
+    client: &Client,
+    ports: &[GatewayPort],
+    deadline: Duration,
+) -> Result<BTreeMap<String, String>, NorthboundError> {
+    let localnets = parse_localnets(&client.transact(&plan_localnets(), deadline).await?)?;
+    if localnets.is_empty() || ports.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    parse_networks(&localnets, ports, &client.transact(&plan_networks(&localnets), deadline).await?)
+}
+
+/// Puts a chassis below the others. Refused if what the plan relied on is not so any more: look again.
+pub async fn commit_lowering(client: &Client, lowering: &Lowering, deadline: Duration) -> Result<(), NorthboundError> {
+    match client.transact(&lowering.operations(), deadline).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.server_error().is_some_and(|refusal| refusal.kind == Kind::TimedOut) => {
+            Err(NorthboundError::Changed { chassis: lowering.chassis.clone(), source: error })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives back what a lowering took. Nothing to do is success.
+pub async fn commit_restoration(
+    client: &Client,
+    chassis: &SystemId,
+    deadline: Duration,
+) -> Result<(), NorthboundError> {
+    let originals = parse_originals(&client.transact(&plan_originals(chassis), deadline).await?)?;
+    client.transact(&plan_restoration(chassis, &originals), deadline).await?;
+    Ok(())
+}
+
+/// Takes the notes off the rows of others that were raised for a chassis that is out.
+pub async fn commit_forgetting(client: &Client, chassis: &SystemId, deadline: Duration) -> Result<(), NorthboundError> {
+    client.transact(&plan_forgetting(chassis), deadline).await?;
+    Ok(())
 }
 
 /// Takes the chassis out of all ports and groups; done when the database itself has confirmed that no row names it.
@@ -118,8 +170,9 @@ fn lacks_table(error: &crate::ovsdb::ClientError) -> bool {
     })
 }
 
-/// What to follow so that [`super::chassis_named`] can tell, at any moment, how many rows name each chassis.
+/// What to follow so that [`super::chassis_named`] and [`super::chassis_lowered`] can tell, at any moment, how many rows
+/// name each chassis and whose priority was lowered.
 pub fn followed() -> BTreeMap<String, Followed> {
-    let columns = Followed::columns(&["chassis_name"]);
+    let columns = Followed::columns(&["chassis_name", "priority", "external_ids"]);
     BTreeMap::from([(tables::GATEWAY_CHASSIS.to_owned(), columns.clone()), (tables::HA_CHASSIS.to_owned(), columns)])
 }

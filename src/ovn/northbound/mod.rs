@@ -2,7 +2,9 @@
 
 mod edge;
 pub mod evacuation;
+pub mod networks;
 pub mod pins;
+pub mod priority;
 pub mod view;
 
 use thiserror::Error;
@@ -10,9 +12,13 @@ use thiserror::Error;
 use crate::model::ids::SystemId;
 use crate::ovsdb::{ClientError, ValueError};
 
-pub use edge::{commit_evacuation, commit_evacuation_of, fetch_chassis_rows, fetch_gateway_view, fetch_pins, followed};
+pub use edge::{
+    commit_evacuation, commit_evacuation_of, commit_forgetting, commit_lowering, commit_restoration,
+    fetch_chassis_rows, fetch_gateway_view, fetch_gateway_view_with, fetch_networks, fetch_pins, followed,
+};
 pub use evacuation::{ChassisRows, Evacuated};
 pub use pins::{Pin, PinKind, Pins};
+pub use priority::{Lowering, chassis_lowered, plan_lowering};
 pub use view::{Candidate, GatewayPort, GatewayView, PortKind, chassis_named};
 
 #[derive(Debug, Error)]
@@ -26,6 +32,9 @@ pub enum NorthboundError {
     /// The transaction was carried out and its own reading back still shows rows.
     #[error("after the evacuation {rows} Northbound rows still name chassis {chassis}")]
     Survivors { chassis: SystemId, rows: usize },
+    /// Another writer changed what a move of priorities relied on.
+    #[error("gateway rows of chassis {chassis} or of those that stand in for it changed meanwhile: {source}")]
+    Changed { chassis: SystemId, source: ClientError },
     /// Somebody added rows between our look and our transaction, each time.
     #[error("another writer gave chassis {chassis} new gateway rows at each of {tries} tries: {source}")]
     Contended { chassis: SystemId, tries: u32, source: ClientError },
@@ -35,7 +44,7 @@ impl NorthboundError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Client(error) => error.is_retryable(),
-            Self::Contended { .. } | Self::Survivors { .. } => true,
+            Self::Contended { .. } | Self::Survivors { .. } | Self::Changed { .. } => true,
             Self::Row { .. } | Self::Reply { .. } => false,
         }
     }
@@ -44,6 +53,7 @@ impl NorthboundError {
 pub(crate) mod tables {
     pub const ROUTER_PORT: &str = "Logical_Router_Port";
     pub const SWITCH_PORT: &str = "Logical_Switch_Port";
+    pub const SWITCH: &str = "Logical_Switch";
     pub const ROUTER: &str = "Logical_Router";
     pub const GATEWAY_CHASSIS: &str = "Gateway_Chassis";
     pub const HA_CHASSIS: &str = "HA_Chassis";

@@ -42,12 +42,26 @@ impl GatewayPort {
     pub fn others<'a>(&'a self, chassis: &'a SystemId) -> impl Iterator<Item = &'a Candidate> {
         self.candidates.iter().filter(move |candidate| candidate.chassis != *chassis)
     }
+
+    /// The rows of its own and those of its group, each list with its own order, highest priority first.
+    pub fn lists(&self) -> [Vec<&Candidate>; 2] {
+        let of = |in_group: bool| self.candidates.iter().filter(|c| c.in_group == in_group).collect();
+        [of(false), of(true)]
+    }
+
+    /// The candidates that northd goes by: the group's where there is one, else the port's own.
+    pub fn effective(&self) -> Vec<&Candidate> {
+        let [own, group] = self.lists();
+        if group.is_empty() { own } else { group }
+    }
 }
 
-/// All ports that have `chassis` among their candidates, sorted by name.
+/// All ports that have `chassis` among their candidates, or are asked for by name, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayView {
     pub rows: ChassisRows,
+    /// The same rows with their priorities.
+    pub own: Vec<Candidate>,
     pub ports: Vec<GatewayPort>,
 }
 
@@ -122,7 +136,12 @@ fn parse_candidates(table: &'static str, rows: &[Row]) -> Result<Candidates, Nor
     Ok(candidates)
 }
 
-pub fn parse_view(chassis: &SystemId, outcomes: &[Outcome]) -> Result<GatewayView, NorthboundError> {
+/// `named`: ports that matter although nothing names the chassis there (any more).
+pub fn parse_view(
+    chassis: &SystemId,
+    named: &BTreeSet<String>,
+    outcomes: &[Outcome],
+) -> Result<GatewayView, NorthboundError> {
     let [gateway, ha, groups, own_ports, group_ports, external_ports] = outcomes else {
         return Err(NorthboundError::Reply { expected: 6, found: outcomes.len() });
     };
@@ -162,18 +181,18 @@ pub fn parse_view(chassis: &SystemId, outcomes: &[Outcome]) -> Result<GatewayVie
 
     let mut ports: Vec<GatewayPort> = ports
         .into_values()
-        .filter(|port| port.candidates.iter().any(|candidate| candidate.chassis == *chassis))
+        .filter(|port| port.candidates.iter().any(|c| c.chassis == *chassis) || named.contains(&port.name))
         .collect();
     for port in &mut ports {
         // Highest priority first; among equals by name, so that two looks at the same rows give the same view.
         port.candidates.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.chassis.cmp(&b.chassis)));
     }
     ports.sort_by(|a, b| a.name.cmp(&b.name).then(a.uuid.cmp(&b.uuid)));
-    let ours = |candidates: &Candidates| {
-        candidates.values().filter(|candidate| candidate.chassis == *chassis).map(|candidate| candidate.row).collect()
-    };
-    let rows = ChassisRows { chassis: chassis.clone(), gateway_chassis: ours(&gateway), ha_chassis: ours(&ha) };
-    Ok(GatewayView { rows, ports })
+    let own: Vec<Candidate> =
+        gateway.into_values().chain(ha.into_values()).filter(|candidate| candidate.chassis == *chassis).collect();
+    let ours = |in_group: bool| own.iter().filter(|c| c.in_group == in_group).map(|c| c.row).collect();
+    let rows = ChassisRows { chassis: chassis.clone(), gateway_chassis: ours(false), ha_chassis: ours(true) };
+    Ok(GatewayView { rows, own, ports })
 }
 
 /// How many rows of a followed Northbound name each chassis: rows that somebody puts back show here at once.
@@ -236,7 +255,7 @@ mod tests {
     }
 
     fn view() -> GatewayView {
-        parse_view(&"gw1".into(), &outcomes()).unwrap()
+        parse_view(&"gw1".into(), &BTreeSet::new(), &outcomes()).unwrap()
     }
 
     #[test]
@@ -274,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_chassis_that_nothing_names_has_an_empty_view() {
-        let view = parse_view(&"stranger".into(), &outcomes()).unwrap();
+        let view = parse_view(&"stranger".into(), &BTreeSet::new(), &outcomes()).unwrap();
         assert!(view.ports.is_empty() && view.rows.is_empty());
     }
 
@@ -282,8 +301,8 @@ mod tests {
     fn a_broken_row_names_table_and_column() {
         let mut broken = outcomes();
         broken[0] = Outcome::Rows(vec![Row::new().with("_uuid", uuid(1)).with("priority", "high")]);
-        let message = parse_view(&"gw1".into(), &broken).unwrap_err().to_string();
+        let message = parse_view(&"gw1".into(), &BTreeSet::new(), &broken).unwrap_err().to_string();
         assert!(message.contains("Gateway_Chassis") && message.contains("priority"), "{message}");
-        assert!(parse_view(&"gw1".into(), &[]).is_err());
+        assert!(parse_view(&"gw1".into(), &BTreeSet::new(), &[]).is_err());
     }
 }

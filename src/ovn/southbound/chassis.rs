@@ -58,7 +58,7 @@ pub struct Deleted {
     pub encaps: u64,
 }
 
-fn in_table<T>(table: &'static str, parsed: Result<T, ValueError>) -> Result<T, SouthboundError> {
+pub(super) fn in_table<T>(table: &'static str, parsed: Result<T, ValueError>) -> Result<T, SouthboundError> {
     parsed.map_err(|source| SouthboundError::Row { table, source })
 }
 
@@ -158,6 +158,11 @@ pub fn parse_bindings(outcomes: &[Outcome]) -> Result<Bindings, SouthboundError>
     Ok(Bindings { ports })
 }
 
+/// Whether a binding is one that a gateway carries: of a router's gateway port, or of an external switch port.
+pub(super) fn has_gateway(row: &Row) -> Result<bool, SouthboundError> {
+    Ok(matches!(in_table(tables::PORT_BINDING, row.text("type"))?, "chassisredirect" | "external"))
+}
+
 impl Bindings {
     /// The same from a followed Southbound.
     pub fn in_replica(replica: &Replica, chassis: &SystemId) -> Result<Self, SouthboundError> {
@@ -170,9 +175,7 @@ impl Bindings {
         let Some(uuid) = uuid else { return Ok(Self::default()) };
         let mut ports = Vec::new();
         for row in replica.table(tables::PORT_BINDING).values() {
-            if in_table(tables::PORT_BINDING, row.optional_uuid("chassis"))? == Some(uuid)
-                && in_table(tables::PORT_BINDING, row.text("type"))? == "chassisredirect"
-            {
+            if in_table(tables::PORT_BINDING, row.optional_uuid("chassis"))? == Some(uuid) && has_gateway(row)? {
                 ports.push(in_table(tables::PORT_BINDING, row.text("logical_port"))?.to_owned());
             }
         }

@@ -62,14 +62,14 @@ pub async fn commit_chassis_del(
 }
 
 /// What to follow so that [`Bindings::in_replica`] and [`super::registrations_in`] can tell at any moment where gateway
-/// ports sit and who is registered: two columns of the chassis, and only the gateway ports among all bindings.
+/// ports sit, who is registered and who reaches which network: only the gateway ports among all bindings.
 pub fn followed() -> BTreeMap<String, Followed> {
     let gateway_ports = Followed {
-        any_of: vec![Condition::equals("type", "chassisredirect")],
+        any_of: vec![Condition::equals("type", "chassisredirect"), Condition::equals("type", "external")],
         ..Followed::columns(&["logical_port", "type", "chassis"])
     };
     BTreeMap::from([
-        (tables::CHASSIS.to_owned(), Followed::columns(&["name", "hostname"])),
+        (tables::CHASSIS.to_owned(), Followed::columns(&["name", "hostname", "other_config", "external_ids"])),
         (tables::PORT_BINDING.to_owned(), gateway_ports),
     ])
 }

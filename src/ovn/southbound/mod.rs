@@ -2,6 +2,7 @@
 
 pub mod chassis;
 mod edge;
+pub mod whereabouts;
 
 use thiserror::Error;
 
@@ -10,6 +11,7 @@ use crate::ovsdb::{ClientError, ValueError};
 
 pub use chassis::{Bindings, ChassisView, Deleted, Encap, Registration, registrations_in};
 pub use edge::{commit_chassis_del, fetch_bindings, fetch_chassis, fetch_registrations, followed};
+pub use whereabouts::Whereabouts;
 
 #[derive(Debug, Error)]
 pub enum SouthboundError {

@@ -1,0 +1,190 @@
+//! A gateway's traffic goes before its role does: priorities first, the move seen in the Southbound, then flag and rows.
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::gateways::bind;
+use crate::harness::central::Shape;
+use crate::harness::kube_api::OVN_CHASSIS_NODE;
+use crate::harness::world::{GATEWAY_LABEL, SOON, World};
+use crate::harness::{until, until_true};
+use crate::history;
+
+/// Priority and notes of a chassis' rows in one table, sorted.
+fn rows(world: &World, table: &str, chassis: &str) -> Vec<(i64, String)> {
+    let condition = format!("chassis_name={chassis}");
+    let arguments = ["--format=csv", "--data=bare", "--no-headings", "--columns=priority,external_ids", "find", table];
+    let text = world.central.nbctl(&[&arguments[..], &[&condition]].concat());
+    let parse = |line: &str| {
+        let (priority, notes) = line.split_once(',').unwrap();
+        (priority.trim().parse().unwrap(), notes.trim_matches('"').to_owned())
+    };
+    let mut rows: Vec<_> = text.lines().map(parse).collect();
+    rows.sort();
+    rows
+}
+
+fn priorities(world: &World, chassis: &str) -> Vec<i64> {
+    ["gateway_chassis", "ha_chassis"].iter().flat_map(|t| rows(world, t, chassis)).map(|(p, _)| p).collect()
+}
+
+fn has_notes(world: &World) -> bool {
+    let text = |table| world.central.nbctl(&["--columns=external_ids", "list", table]);
+    (text("gateway_chassis") + &text("ha_chassis")).contains("ovn-chassis")
+}
+
+fn wait_lowered(world: &World, chassis: &str) {
+    until("the priority to be lowered", SOON, || {
+        let all = priorities(world, chassis);
+        if all.iter().all(|p| *p == 0) { Ok(()) } else { Err(format!("{all:?}")) }
+    });
+}
+
+fn wait_restored(world: &World, chassis: &str, wanted: &[i64]) {
+    until("the priorities to be what they were", SOON, || {
+        let all = priorities(world, chassis);
+        if all == wanted && !has_notes(world) { Ok(()) } else { Err(format!("{all:?}")) }
+    });
+}
+
+fn flag(world: &World, node: &str) -> bool {
+    world.node(node).external_id("ovn-cms-options").contains("enable-chassis-as-gw")
+}
+
+/// A gateway with a port of its own rows, one behind a shared group, and one whose other candidate stands at 0.
+fn seeded(test: &str, node: &str) -> (World, String) {
+    let world = World::ready(test, Shape::default().without_northd(), &[node], &[node]);
+    let id = world.recorded_system_id(node);
+    world.central.seed_chassis(&[&id, "other"]);
+    world.seed_gateway_ports("lr0", 1, &[(&id, 9), ("other", 3)]);
+    world.seed_gateway_ports("lr1", 1, &[(&id, 4), ("other", 0)]);
+    world.seed_ha_group("lr2", "group", &[(&id, 7), ("other", 2)]);
+    for port in ["lr0-p0", "lr1-p0", "group-port"] {
+        bind(&world, port, &id);
+    }
+    (world, id)
+}
+
+#[test]
+fn field20_traffic_moves_before_the_flag_goes_and_the_rows_last() {
+    let (world, id) = seeded("mbb", "mbb-a");
+    world.label("mbb-a", &[(GATEWAY_LABEL, None)]);
+    wait_lowered(&world, &id);
+    assert_eq!(
+        rows(&world, "gateway_chassis", &id).iter().map(|(_, n)| n.clone()).collect::<Vec<_>>(),
+        ["ovn-chassis-priority=4", "ovn-chassis-priority=9"]
+    );
+    assert_eq!(priorities(&world, "other"), [1, 3, 2], "the one at 0 was raised, the others were not touched");
+    for kind in ["apply", "evacuate"] {
+        until_true("the Jobs to be there at once", SOON, || world.job(kind, "mbb-a").is_some());
+    }
+    let remaining = |wanted: i64| {
+        until(&format!("{wanted} bindings in the status"), SOON, || {
+            let record = world.record("mbb-a").unwrap_or(Value::Null);
+            if record["remainingBindings"] == json!(wanted) { Ok(()) } else { Err(record.to_string()) }
+        });
+    };
+    remaining(3);
+    bind(&world, "lr0-p0", "other");
+    bind(&world, "lr1-p0", "other");
+    remaining(1);
+    let record = world.record("mbb-a").unwrap();
+    assert_eq!((&record["phase"], &record["reason"]), (&json!("Evacuating"), &json!("MovingTraffic")), "{record}");
+    assert!(record["message"].as_str().unwrap().contains("group-port"), "{record}");
+    assert!(flag(&world, "mbb-a"), "the flag is still on");
+
+    let moved = std::time::Instant::now();
+    bind(&world, "group-port", "other");
+    world.wait_evacuated("mbb-a");
+    world.wait_job("evacuate", "mbb-a", "Complete");
+    let off = world.recorder.of(OVN_CHASSIS_NODE, "mbb-a").into_iter().find(|v| v.object["spec"]["evacuate"] == true);
+    assert!(off.unwrap().at >= moved + Duration::from_millis(900), "one sighting is no proof");
+    assert!(!flag(&world, "mbb-a"));
+    assert_eq!(world.central.gateway_rows(), ["other"; 3]);
+    assert_eq!((priorities(&world, "other"), has_notes(&world)), (vec![1, 3, 2], false), "nothing moves twice");
+    history::assert_holds(&world);
+}
+
+#[test]
+fn field20_a_binding_that_flaps_keeps_the_flag_on() {
+    let (world, id) = seeded("mbb-flap", "mbb-f");
+    world.label("mbb-f", &[(GATEWAY_LABEL, None)]);
+    wait_lowered(&world, &id);
+    let all = |chassis: &str| ["lr0-p0", "lr1-p0", "group-port"].iter().for_each(|p| bind(&world, p, chassis));
+    all("other");
+    bind(&world, "lr0-p0", &id);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(flag(&world, "mbb-f") && world.record("mbb-f").unwrap()["gateway"] == json!(true));
+    // On nobody is not there either.
+    let binding = world.central.sbctl(&["--bare", "--columns=_uuid", "find", "port_binding", "logical_port=cr-lr0-p0"]);
+    world.central.sbctl(&["clear", "port_binding", binding.trim(), "chassis"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(flag(&world, "mbb-f"), "a port that has left and not arrived");
+    all("other");
+    world.wait_evacuated("mbb-f");
+}
+
+#[test]
+fn a_label_that_comes_back_in_the_middle_finds_every_priority_as_it_was() {
+    let (world, id) = seeded("mbb-back", "mbb-b");
+    let (before, others) = (priorities(&world, &id), priorities(&world, "other"));
+    world.label("mbb-b", &[(GATEWAY_LABEL, None)]);
+    wait_lowered(&world, &id);
+    world.label("mbb-b", &[(GATEWAY_LABEL, Some("true"))]);
+    wait_restored(&world, &id, &before);
+    assert_eq!(priorities(&world, "other"), others);
+    until_true("the Jobs to be gone", SOON, || world.job("evacuate", "mbb-b").is_none());
+    assert!(flag(&world, "mbb-b"));
+    world.wait_gateway("mbb-b");
+
+    // What somebody else chose meanwhile stands.
+    world.label("mbb-b", &[(GATEWAY_LABEL, None)]);
+    wait_lowered(&world, &id);
+    bind(&world, "lr0-p0", "other");
+    let chosen = rows(&world, "ha_chassis", &id).len();
+    assert_eq!(chosen, 1);
+    world.label("mbb-b", &[(GATEWAY_LABEL, Some("true"))]);
+    wait_restored(&world, &id, &before);
+    history::assert_holds(&world);
+}
+
+#[test]
+fn a_leader_that_dies_in_the_middle_leaves_everything_to_the_next_one_in_the_rows() {
+    for (number, step) in ["before-lowering", "priority-lowered"].into_iter().enumerate() {
+        let node = format!("mbb-die-{number}");
+        let mut world = World::new("mbb-die", Shape::default().without_northd());
+        world.create_chassis(json!({}));
+        world.add_node(&node, true, true);
+        world.start_controller(&[], &[("OVN_CHASSIS_STOP_AT", step)]);
+        world.start_agent(&node);
+        world.wait_applied(&node);
+        let id = world.recorded_system_id(&node);
+        world.central.seed_chassis(&[&id, "other"]);
+        world.seed_gateway_ports("lr0", 2, &[(&id, 9), ("other", 0)]);
+        bind(&world, "lr0-p0", &id);
+        world.label(&node, &[(GATEWAY_LABEL, None)]);
+        until_true("the leader to die", SOON, || !world.controllers[0].is_running());
+        let started = world.job("evacuate", &node).unwrap()["status"]["startTime"].clone();
+        world.start_controller(&[], &[]);
+        wait_lowered(&world, &id);
+        assert!(flag(&world, &node));
+        bind(&world, "lr0-p0", "other");
+        world.wait_evacuated(&node);
+        let job = world.wait_job("evacuate", &node, "Complete");
+        assert_eq!(job["status"]["startTime"], started, "the count goes on, it does not begin again");
+        assert_eq!((world.central.gateway_rows(), has_notes(&world)), (vec!["other".to_owned(); 2], false));
+        history::assert_holds(&world);
+    }
+}
+
+#[test]
+fn field20_nobody_waits_for_a_gateway_that_is_not_registered() {
+    let world = World::ready("mbb-dead", Shape::default().without_northd(), &["mbb-d"], &["mbb-d"]);
+    let id = world.recorded_system_id("mbb-d");
+    world.central.seed_chassis(&[&id]);
+    world.seed_gateway_ports("lr0", 1, &[(&id, 9), ("dead", 3)]);
+    bind(&world, "lr0-p0", &id);
+    world.label("mbb-d", &[(GATEWAY_LABEL, None)]);
+    world.wait_evacuated("mbb-d");
+    crate::gateways::wait_said(&world, "mbb-d", &["lr0-p0", "registered"]);
+}
