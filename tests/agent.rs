@@ -12,6 +12,9 @@ mod harness;
 #[path = "agent/stage.rs"]
 mod stage;
 
+#[path = "agent/revalidators.rs"]
+mod revalidators;
+
 #[path = "agent/settings.rs"]
 mod settings;
 

@@ -36,6 +36,8 @@ pub struct Facts {
 /// What earlier observations say about this one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
+    /// The restart that was seen: the same number of flows says nothing of the next one.
+    begun: Option<Duration>,
     count: u64,
     sightings: u32,
     count_since: Duration,
@@ -52,11 +54,15 @@ impl Memory {
             Some(false) => None,
             None => self.flag_since,
         };
-        let count = facts.flows.map_or(0, |flows| flows.count);
-        if count == self.count && count > 0 {
+        let begun = [facts.vswitchd, facts.controller].into_iter().filter(|note| is_held(*note)).flatten();
+        let begun = begun.map(|note| note.since).max();
+        // Flows that were there before are not calm: they are about to go.
+        let age = begun.map_or(Duration::MAX, |since| facts.now.saturating_sub(since));
+        let count = facts.flows.filter(|flows| flows.oldest <= age).map_or(0, |flows| flows.count);
+        if begun == self.begun && count == self.count && count > 0 {
             return Self { sightings: self.sightings.saturating_add(1), flag_since, ..self };
         }
-        Self { count, sightings: u32::from(count > 0), count_since: facts.now, flag_since }
+        Self { begun, count, sightings: u32::from(count > 0), count_since: facts.now, flag_since }
     }
 
     fn calm_for(&self, now: Duration) -> Duration {
@@ -261,6 +267,31 @@ mod tests {
         };
         assert_eq!(plans(&looks(1.0, 19.0, old)).last().unwrap().flows_arrived, None);
         assert_eq!(plans(&looks(1.0, 20.4, old)).last().unwrap().flows_arrived, Some(Why::Overdue));
+    }
+
+    #[test]
+    fn flows_of_before_and_of_the_restart_before_are_no_part_of_the_calm() {
+        let started = |since: u64, old: bool| {
+            move |look: &mut Facts| {
+                (look.flag, look.vswitchd) = (Some(false), None);
+                look.controller = Some(HandOver { phase: Phase::Held, since: Duration::from_secs(since) });
+                if old {
+                    look.flows = Some(FlowTable { count: 3, oldest: Duration::from_secs(900) });
+                }
+            }
+        };
+        // The old table stood still long enough; the new one has as many flows.
+        let old = looks(1.0, 5.0, started(BEGUN, true));
+        let mut series = old.clone();
+        series.extend(looks(5.4, 8.0, started(BEGUN, false)));
+        let first = plans(&series).iter().position(|plan| plan.flows_arrived.is_some());
+        assert_eq!(first, Some(old.len() + 3));
+        // The next restart, before anybody looked in between.
+        let mut series = looks(1.0, 3.0, started(BEGUN, false));
+        let before = series.len();
+        series.extend(looks(4.0, 7.0, started(BEGUN + 3, false)));
+        let first = plans(&series).iter().skip(before).position(|plan| plan.flows_arrived.is_some());
+        assert_eq!(first, Some(3));
     }
 
     #[test]
