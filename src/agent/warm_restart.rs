@@ -17,8 +17,9 @@ use crate::ovsdb::View;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Longest wait for one answer of `ovn-controller`.
 const ANSWER_BOUND: Duration = Duration::from_secs(2);
-/// Of the time, looking at a large table takes at most one part in this many.
-const SHARE: u32 = 3;
+/// After a look that took long, this many times as long is rested. Traffic of new connections waits meanwhile, so a
+/// machine on which each look takes seconds must not rest for longer than it looks.
+const REST: u32 = 1;
 
 /// Runs for as long as the pod is the active one.
 pub async fn keep(node: WarmRestart, view: View, handover: &Handover) -> Infallible {
@@ -26,7 +27,7 @@ pub async fn keep(node: WarmRestart, view: View, handover: &Handover) -> Infalli
     loop {
         let begun = Instant::now();
         memory = turn(&node, &view, handover, memory).await;
-        sleep(LOOK_EVERY.max(begun.elapsed() * SHARE)).await;
+        sleep(LOOK_EVERY.max(begun.elapsed() * REST)).await;
     }
 }
 

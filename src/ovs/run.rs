@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 /// A tool of the node answers in lines, not in megabytes; more than this is a fault of the tool and is cut off.
-const OUTPUT_LIMIT: u64 = 1 << 20;
+pub(super) const OUTPUT_LIMIT: u64 = 1 << 20;
 /// How much of stderr an error message carries.
 const STDERR_IN_MESSAGE: usize = 2000;
 

@@ -56,6 +56,10 @@ impl Memory {
         };
         let begun = [facts.vswitchd, facts.controller].into_iter().filter(|note| is_held(*note)).flatten();
         let begun = begun.map(|note| note.since).max();
+        // Who does not answer in time says nothing about the table: the count goes on with the next answer.
+        if facts.flows.is_none() && begun == self.begun {
+            return Self { flag_since, ..self };
+        }
         // Flows that were there before are not calm: they are about to go.
         let age = begun.map_or(Duration::MAX, |since| facts.now.saturating_sub(since));
         let count = facts.flows.filter(|flows| flows.oldest <= age).map_or(0, |flows| flows.count);
@@ -223,6 +227,15 @@ mod tests {
             // And whatever it is, the time ends.
             assert_eq!(last_flag(&looks(1.0, 60.4, change)), Some(Why::Overdue), "{name}");
         }
+    }
+
+    #[test]
+    fn one_answer_that_did_not_come_in_time_does_not_begin_the_count_again() {
+        let mut series = looks(1.0, 3.0, |_| {});
+        series[2].flows = None;
+        let plans = plans(&series);
+        assert_eq!(plans[2].release_flows, None, "nothing is released on an answer that did not come");
+        assert_eq!(plans.iter().position(|plan| plan.release_flows.is_some()), Some(4), "{plans:?}");
     }
 
     #[test]
