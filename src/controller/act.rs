@@ -21,6 +21,7 @@ use super::moving::Moving;
 use super::objects::jobs::cause_pod;
 use super::objects::{RenderContext, chassis_ref, jobs as job_objects, metadata};
 use super::observe::{Memory, SETTINGS_ANNOTATION, job_view};
+use super::wake::Key;
 use super::world::World;
 use crate::api::{LastGateway, OVNChassis, OVNChassisNode, OVNChassisNodeSpec};
 use crate::cluster::events::{Happening, Severity, reference};
@@ -431,6 +432,8 @@ impl Actor<'_> {
         self.memory.moving = Moving::default();
         result?;
         tracing::info!(node = %self.node, %id, "priority restored");
+        // The next node's turn may begin.
+        self.world.wake.wake_existing(&Key::Chassis(self.us()));
         let note = format!("the gateway priority of node {} is what it was", self.node);
         let (severity, reason) = (Severity::Normal, "GatewayPriorityRestored");
         self.announce(Happening { severity, reason, action: "Evacuate", note });

@@ -346,6 +346,7 @@ fn grant(world: &World, chassis: &ChassisRef) {
             pods.entry(NodeName::from(name)).or_default().push(pod_view(&pod));
         }
     }
+    let link = world.databases.link(chassis);
     let nodes: Vec<RollingNode> = world
         .chassis_nodes
         .select_in(&chassis.namespace, |n| n.spec.chassis_name == chassis.name)
@@ -354,7 +355,9 @@ fn grant(world: &World, chassis: &ChassisRef) {
             let name = NodeName::from(object.spec.node_name.as_str());
             let conditions = object.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
             let is_true = |type_: &str| conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
+            let id = object.spec.system_id.as_deref().and_then(|text| SystemId::parse(text).ok());
             RollingNode {
+                role_is_away: link.as_ref().zip(id).is_some_and(|(link, id)| link.is_lowered(&id)),
                 pods: pods.remove(&name).unwrap_or_default(),
                 node: name,
                 reports_health: is_true(node::OVS_READY) && is_true(node::CONTROLLER_READY),

@@ -286,6 +286,27 @@ pub async fn fetch_view(
     Ok(northbound::fetch_gateway_view_with(&link.northbound.client, id, named, attempt).await?)
 }
 
+/// What is pinned to a chassis by other means than gateway rows, for people. The Southbound knows the ports whose
+/// `requested-chassis` lists several chassis: northd has taken the list apart there.
+pub async fn fetch_pins(
+    link: &Link,
+    id: &SystemId,
+    hostname: Option<&str>,
+    attempt: Duration,
+) -> Result<Vec<String>, DatabaseError> {
+    let names: Vec<&str> = std::iter::once(id.as_str()).chain(hostname.filter(|name| *name != id.as_str())).collect();
+    let pins = northbound::fetch_pins(&link.northbound.client, &names, attempt).await?;
+    let requested = southbound::fetch_requested(&link.southbound.client, id, attempt).await?;
+    let mut said: Vec<String> = pins.0.iter().map(ToString::to_string).collect();
+    let known = |port: &String| {
+        let of_kind = |kind| pins.0.iter().any(|pin| pin.kind == kind && pin.object == *port);
+        of_kind(northbound::PinKind::RequestedChassis)
+    };
+    let more = requested.iter().filter(|port| !known(port));
+    said.extend(more.map(|port| format!("{port} (one of several in Logical_Switch_Port options:requested-chassis)")));
+    Ok(said)
+}
+
 /// Which physical network each of the ports needs.
 pub async fn fetch_networks(
     link: &Link,

@@ -8,7 +8,7 @@ use super::act::{ActError, Actor};
 use super::decide::gateway_ports::Ports;
 use super::decide::order::is_evacuated;
 use super::decide::view::{NodeView, Trouble};
-use super::decide::{Plan, decide, reason::Reason};
+use super::decide::{Plan, decide, reason::Reason, roll};
 use super::moving::Moving;
 use super::objects::chassis_ref;
 use super::observe::{Memory, observe};
@@ -24,6 +24,8 @@ use crate::ops::tasks::chain;
 const MOST_PASSES: u32 = 50;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Pins are told only: nobody waits long for them.
+const LONGEST_PINS: Duration = Duration::from_secs(1);
 /// One look at the gateway ports reads all of the cloud's once.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
@@ -143,11 +145,20 @@ async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -
     if let Some(fresh) = observe(world, &us, &view.node, memory) {
         *view = fresh;
     }
+    let healthy = view.duties.lowered && roll::is_healthy(view);
+    memory.healthy_since = healthy.then(|| memory.healthy_since.unwrap_or_else(call::now));
+    view.healthy_since = memory.healthy_since;
+    if takes_gateway || takes_chassis {
+        find_pins(world, view, memory).await;
+    } else if !spec.evacuate && !spec.leaving {
+        memory.pins = None;
+    }
     let takes_rows = takes_chassis && !spec.evacuate && view.duties.rows.is_some_and(|rows| rows > 0);
     let evacuating = spec.evacuate && !is_evacuated(view);
-    if takes_gateway || takes_rows || (evacuating && memory.outcomes.evacuated.is_some()) {
+    let rolls = roll::is_asked_for(view);
+    if takes_gateway || takes_rows || rolls || (evacuating && memory.outcomes.evacuated.is_some()) {
         view.ports = look_at_ports(world, view, evacuating, memory).await;
-        if let (false, Ports::Known(ports)) = (evacuating, &view.ports) {
+        if let (false, false, Ports::Known(ports)) = (evacuating, rolls, &view.ports) {
             memory.sole = ports.stranded_names();
             view.duties.sole.clone_from(&memory.sole);
         }
@@ -156,6 +167,23 @@ async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -
         memory.moving = Moving::default();
     }
     Ok(())
+}
+
+/// What else names the chassis, asked once for each drain. That it cannot be read stops no drain: it is told only.
+async fn find_pins(world: &World, view: &mut NodeView, memory: &mut Memory) {
+    if memory.pins.is_none()
+        && let Some(ocn) = &view.ocn
+        && let Some(id) = ocn.spec.system_id.as_deref().and_then(|text| SystemId::parse(text).ok())
+        && let Some(link) = world.databases.link(&chassis_ref(&view.chassis))
+    {
+        let observed = ocn.status.as_ref().and_then(|s| s.observed.as_ref());
+        let hostname = observed.and_then(|o| o.hostname.as_deref());
+        match super::databases::fetch_pins(&link, &id, hostname, LONGEST_PINS).await {
+            Ok(pins) => memory.pins = Some(pins),
+            Err(error) => tracing::warn!(node = %view.node, error = %chain(&error), "pins cannot be read"),
+        }
+    }
+    view.pins = memory.pins.clone().unwrap_or_default();
 }
 
 /// Which gateway ports have to move, or still have to after their rows have gone.

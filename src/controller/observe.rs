@@ -39,6 +39,10 @@ pub struct Memory {
     pub strangers: BTreeMap<JobKind, JobView>,
     /// What this drain has learnt about gateway ports.
     pub moving: Moving,
+    /// What is pinned to the chassis, once asked for.
+    pub pins: Option<Vec<String>>,
+    /// Since when the node has been healthy without a break.
+    pub healthy_since: Option<k8s_openapi::jiff::Timestamp>,
 }
 
 /// A Job under a name of ours.
@@ -146,6 +150,8 @@ pub fn observe(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &Me
         bindings: on_chassis,
         ids_elsewhere: Arc::new(ids),
         grants,
+        pins: memory.pins.clone().unwrap_or_default(),
+        healthy_since: memory.healthy_since,
         outcomes: memory.outcomes.clone(),
         trouble: memory.trouble.clone(),
         dead_agent_wait_seconds: world.settings.dead_agent_wait_seconds,

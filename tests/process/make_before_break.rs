@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::gateways::bind;
 use crate::harness::central::Shape;
-use crate::harness::kube_api::OVN_CHASSIS_NODE;
+use crate::harness::kube_api::{OVN_CHASSIS_NODE, POD};
 use crate::harness::world::{GATEWAY_LABEL, SOON, World};
 use crate::harness::{until, until_true};
 use crate::history;
@@ -187,4 +187,78 @@ fn field20_nobody_waits_for_a_gateway_that_is_not_registered() {
     world.label("mbb-d", &[(GATEWAY_LABEL, None)]);
     world.wait_evacuated("mbb-d");
     crate::gateways::wait_said(&world, "mbb-d", &["lr0-p0", "registered"]);
+}
+
+#[test]
+fn pins_that_no_evacuation_moves_are_named() {
+    let world = World::ready("pins", Shape::default(), &["pins-a"], &["pins-a"]);
+    let id = world.recorded_system_id("pins-a");
+    world.central.seed_chassis(&[&id]);
+    world.central.nbctl(&[
+        "lr-add",
+        "pinned",
+        "--",
+        "set",
+        "logical_router",
+        "pinned",
+        &format!("options:chassis={id}"),
+    ]);
+    let list = format!("options:requested-chassis=\"elsewhere,{id}\"");
+    world.central.nbctl(&[
+        "ls-add",
+        "sw",
+        "--",
+        "lsp-add",
+        "sw",
+        "vm",
+        "--",
+        "set",
+        "logical_switch_port",
+        "vm",
+        &list,
+    ]);
+    until("northd to resolve the list", SOON, || {
+        let columns = "--columns=requested_additional_chassis";
+        let text = world.central.sbctl(&["--bare", columns, "find", "port_binding", "logical_port=vm"]);
+        if text.trim().is_empty() { Err(text) } else { Ok(()) }
+    });
+    world.label("pins-a", &[(GATEWAY_LABEL, None)]);
+    crate::gateways::wait_said(&world, "pins-a", &["pinned", "options:chassis", "vm", "one of several"]);
+    world.wait_evacuated("pins-a");
+    let record = world.record("pins-a").unwrap();
+    assert!(record["message"].as_str().unwrap().contains("vm"), "it stays said: {record}");
+}
+
+#[test]
+fn a_gateways_pod_is_rolled_between_two_planned_moves_of_its_role() {
+    let (mut world, id) = seeded("mbb-roll", "mbb-r");
+    let before = priorities(&world, &id);
+    let old = world.add_daemon_pod("mbb-r", "ovs");
+    // Kubernetes counts a pod's age in seconds, and the younger one is the standby.
+    std::thread::sleep(Duration::from_millis(1100));
+    let new = world.add_daemon_pod("mbb-r", "ovs");
+    let ready = |world: &World, ready: bool| {
+        let conditions = json!([{"type": "Ready", "status": if ready { "True" } else { "False" }}]);
+        world.kube.merge_status(POD, &world.namespace, &new, json!({"phase": "Running", "conditions": conditions}));
+    };
+    ready(&world, false);
+    wait_lowered(&world, &id);
+    let granted = |world: &World| world.chassis_node("mbb-r").unwrap()["spec"]["handover"]["grants"].is_array();
+    assert!(!granted(&world), "no grant while the ports are here");
+    ["lr0-p0", "lr1-p0", "group-port"].iter().for_each(|p| bind(&world, p, "other"));
+    until_true("the grant", SOON, || granted(&world));
+    assert!(flag(&world, "mbb-r") && world.record("mbb-r").unwrap()["gateway"] == json!(true), "it stays a gateway");
+
+    // The successor works alone, and the agent says that all is well.
+    world.node_mut("mbb-r").agent.as_mut().unwrap().kill();
+    ready(&world, true);
+    world.end_pod(&old);
+    assert!(priorities(&world, &id).iter().all(|p| *p == 0), "not back before it has settled");
+    let now = "2026-01-01T00:00:00Z";
+    let is_true =
+        |t: &str| json!({"type": t, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now});
+    let conditions = json!([is_true("Applied"), is_true("OVSReady"), is_true("ControllerReady")]);
+    world.kube.merge_status(OVN_CHASSIS_NODE, &world.namespace, "mbb-r", json!({"conditions": conditions}));
+    wait_restored(&world, &id, &before);
+    until_true("the turn to end", SOON, || !granted(&world));
 }

@@ -52,6 +52,20 @@ pub fn name_stranded(view: &NodeView, plan: &mut Plan) {
     plan.steps.push(Step::Announce(Happening { severity, reason, action: "Evacuate", note }));
 }
 
+/// What else keeps traffic here is named and left to whoever put it there.
+pub fn name_pins(view: &NodeView, plan: &mut Plan) {
+    if view.pins.is_empty() {
+        return;
+    }
+    let note = format!("draining node {}: {}", view.node, say_pins(&view.pins));
+    let (severity, reason) = (Severity::Warning, "ChassisPinned");
+    plan.steps.push(Step::Announce(Happening { severity, reason, action: "Evacuate", note }));
+}
+
+pub fn say_pins(pins: &[String]) -> String {
+    format!("{} pinned to it and left alone: {}", count(pins.len(), "object"), some_of(pins))
+}
+
 /// One pass of the move. `target` is what the node is to be afterwards.
 pub fn move_traffic(view: &NodeView, target: &OVNChassisNodeSpec, id: &SystemId, now: Timestamp, plan: &mut Plan) {
     let settings = settings_key(target);

@@ -322,10 +322,14 @@ fn is_elsewhere(view: &NodeView, id: &SystemId, work: &Standing, now: Timestamp,
 /// Which ports the drain leaves without any gateway.
 fn left_without(view: &NodeView) -> String {
     let sole = &view.duties.sole;
-    if sole.is_empty() {
-        return String::new();
+    let mut said = Vec::new();
+    if !sole.is_empty() {
+        said.push(format!("{} without any gateway now: {}", count(sole.len(), "port"), some_of(sole)));
     }
-    format!("{} without any gateway now: {}", count(sole.len(), "port"), some_of(sole))
+    if !view.pins.is_empty() {
+        said.push(before_gateway_off::say_pins(&view.pins));
+    }
+    said.join("; ")
 }
 
 /// Ends Jobs whose result the status shows: after a crash, or because the last pass wrote it.

@@ -17,6 +17,8 @@ pub struct RollingNode {
     pub reports_health: bool,
     /// Grants that its object carries now.
     pub granted: Vec<String>,
+    /// Its gateway role is elsewhere for the roll: the turn ends when it is back.
+    pub role_is_away: bool,
 }
 
 impl RollingNode {
@@ -38,6 +40,14 @@ impl RollingNode {
         self.reports_health && self.pods.iter().all(|p| p.ready && !p.ending) && self.one_of_each()
     }
 
+    fn has_the_turn(&self) -> bool {
+        if self.granted.is_empty() {
+            // A leader that died between the move and the grant.
+            return self.role_is_away && !self.standbys().is_empty();
+        }
+        !self.is_settled() || self.role_is_away
+    }
+
     fn one_of_each(&self) -> bool {
         let mut number: BTreeMap<&str, usize> = BTreeMap::new();
         for pod in &self.pods {
@@ -50,7 +60,7 @@ impl RollingNode {
 /// Grants for each node that is to have some.
 pub fn grants(nodes: &[RollingNode]) -> BTreeMap<NodeName, Vec<String>> {
     let mut grants = BTreeMap::new();
-    for node in nodes.iter().filter(|n| !n.granted.is_empty() && !n.is_settled()) {
+    for node in nodes.iter().filter(|n| n.has_the_turn()) {
         // Its turn goes on: what is granted stays as long as the pod is there, and standbys of the other set join.
         let mut uids: Vec<_> =
             node.granted.iter().filter(|uid| node.pods.iter().any(|p| p.uid == **uid)).cloned().collect();
@@ -95,6 +105,7 @@ mod tests {
             pods,
             reports_health: true,
             granted: granted.iter().map(|g| (*g).to_owned()).collect(),
+            role_is_away: false,
         }
     }
 
@@ -121,6 +132,22 @@ mod tests {
         assert_eq!(of(&waiting), [("a".into(), vec!["a-new".into()])]);
         first.reports_health = true;
         assert_eq!(of(&[first, rolling("b", &[])]), [("b".into(), vec!["b-new".into()])]);
+    }
+
+    #[test]
+    fn the_turn_of_a_gateway_ends_when_its_role_is_back() {
+        let mut first = node("a", vec![pod("a-new", "ovs", true, 2)], &["a-new"]);
+        first.role_is_away = true;
+        assert_eq!(of(&[first.clone(), rolling("b", &[])]), [("a".into(), vec!["a-new".into()])]);
+        first.role_is_away = false;
+        assert_eq!(of(&[first, rolling("b", &[])]), [("b".into(), vec!["b-new".into()])]);
+    }
+
+    #[test]
+    fn a_node_whose_role_moved_before_the_leader_died_is_the_next() {
+        let mut second = rolling("b", &[]);
+        second.role_is_away = true;
+        assert_eq!(of(&[rolling("a", &[]), second]), [("b".into(), vec!["b-new".into()])]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | [`gateway`] | how gateway duties go away |
 //! | [`leaving`] | how a node is deregistered and forgotten |
 //! | [`status`] | conditions of the OVNChassis |
+//! | [`roll`] | how a gateway's role goes and comes back around a roll |
 //! | [`handover`] | which standby pods may take over |
 //! | [`predecessors`] | which daemons hold no locks, so that nothing can stand by behind them |
 //! | [`central`] | where the databases are |
@@ -27,6 +28,7 @@ pub mod owner;
 pub mod plan;
 pub mod predecessors;
 pub mod reason;
+pub mod roll;
 pub mod standing;
 pub mod status;
 pub mod view;

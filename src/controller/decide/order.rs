@@ -12,7 +12,7 @@ use super::plan::{Entry, Plan, Step};
 use super::reason::Reason;
 use super::view::{JobOwner, JobView, NodeView};
 use super::wanted::{Wanted, wanted};
-use super::{before_gateway_off, gateway, leaving};
+use super::{before_gateway_off, gateway, leaving, roll};
 use crate::api::{DeletionPolicy, NodeRecord, OVNChassisNodeSpec};
 use crate::controller::objects::chassis_ref;
 use crate::model::ids::SystemId;
@@ -56,6 +56,7 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
         if begins {
             delete_finished(view, &[JobKind::Apply, JobKind::Evacuate], &mut plan);
             before_gateway_off::name_stranded(view, &mut plan);
+            before_gateway_off::name_pins(view, &mut plan);
         }
         if wanted.spec.leaving && !before.is_some_and(|b| b.leaving) {
             delete_finished(view, &[JobKind::ChassisDel], &mut plan);
@@ -93,7 +94,18 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
         && view.duties.lowered
         && let Some(id) = &id
     {
-        plan.steps.push(Step::RestorePriority { system_id: id.clone() });
+        if roll::must_wait(view, now) {
+            let message = roll::move_away(view, now, &mut plan);
+            plan.entry = Some(entry(view, Some(id), Reason::RollingGateway, message));
+        } else if let Some(message) = roll::give_back(view, id, now, &mut plan) {
+            plan.entry = Some(entry(view, Some(id), Reason::RollingGateway, message));
+        }
+    } else if wanted.spec.gateway
+        && roll::must_wait(view, now)
+        && let Some(id) = &id
+    {
+        let message = roll::move_away(view, now, &mut plan);
+        plan.entry = Some(entry(view, Some(id), Reason::RollingGateway, message));
     } else if is_evacuated(view)
         && let Some(id) = &id
     {

@@ -18,6 +18,8 @@ pub enum Reason {
     AsDesired,
     /// The priority was lowered, and other chassis take the gateway ports over.
     MovingTraffic,
+    /// The pods of a gateway are being replaced, and its role is elsewhere meanwhile.
+    RollingGateway,
     /// The gateway flag is being taken off.
     GatewayFlag,
     /// Rows are being removed from the Northbound.
@@ -45,13 +47,14 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 19] = [
         Self::WaitingForAgent,
         Self::DuplicateSystemId,
         Self::InvalidSystemId,
         Self::SettingsChanged,
         Self::AsDesired,
         Self::MovingTraffic,
+        Self::RollingGateway,
         Self::GatewayFlag,
         Self::MovingGateways,
         Self::BindingsLeft,
@@ -74,6 +77,7 @@ impl Reason {
             Self::SettingsChanged => "SettingsChanged",
             Self::AsDesired => "AsDesired",
             Self::MovingTraffic => "MovingTraffic",
+            Self::RollingGateway => "RollingGateway",
             Self::GatewayFlag => "GatewayFlag",
             Self::MovingGateways => "MovingGateways",
             Self::BindingsLeft => "BindingsLeft",
@@ -98,7 +102,7 @@ impl Reason {
         match self {
             Self::WaitingForAgent | Self::DuplicateSystemId | Self::InvalidSystemId => NodePhase::Pending,
             Self::SettingsChanged | Self::GatewayFlag => NodePhase::Applying,
-            Self::AsDesired => NodePhase::Active,
+            Self::AsDesired | Self::RollingGateway => NodePhase::Active,
             Self::MovingTraffic | Self::MovingGateways | Self::BindingsLeft => NodePhase::Evacuating,
             Self::NorthboundConfirmed => NodePhase::Evacuated,
             Self::LastGateway
@@ -121,6 +125,7 @@ impl Reason {
                 maintenance::DEFERRED
             }
             Self::MovingTraffic
+            | Self::RollingGateway
             | Self::GatewayFlag
             | Self::MovingGateways
             | Self::BindingsLeft

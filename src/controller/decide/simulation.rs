@@ -186,6 +186,8 @@ impl Toy {
             bindings: None,
             ids_elsewhere: Arc::default(),
             grants: vec![],
+            pins: vec![],
+            healthy_since: None,
             outcomes: self.outcomes.clone(),
             trouble: None,
             dead_agent_wait_seconds: 30,

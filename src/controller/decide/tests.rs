@@ -22,6 +22,7 @@ use crate::controller::objects::tests::chassis;
 use crate::model::conditions::{ConditionSpec, maintenance};
 use crate::model::ids::{NodeName, SystemId};
 use crate::model::names::{ChassisRef, JobKind, OWNER_LABEL, SYSTEM_ID_ANNOTATION};
+use crate::ovn::northbound::Lowering;
 
 const GATEWAY: &str = "openstack.c5c3.io/gateway";
 const CHASSIS: &str = "openstack.c5c3.io/chassis";
@@ -73,6 +74,8 @@ fn settled(spec: serde_json::Value) -> NodeView {
         bindings: None,
         ids_elsewhere: Arc::default(),
         grants: vec![],
+        pins: vec![],
+        healthy_since: None,
         outcomes: Outcomes::default(),
         trouble: None,
         dead_agent_wait_seconds: 30,
@@ -492,4 +495,157 @@ fn ready_names_what_is_not() {
     let nodes = condition(&facts, "NodesReady");
     assert_eq!(nodes.reason, "NodeOwnedElsewhere");
     assert!(nodes.message.contains("node-a") && nodes.message.contains("other/first"));
+}
+
+/// A gateway whose `ovs` pod has a standby that is to get its grant.
+fn rolling() -> NodeView {
+    let mut view = settled(json!({}));
+    let pod = |uid: &str, ready: bool, at: i64| PodView {
+        name: uid.into(),
+        uid: uid.into(),
+        component: "ovs".into(),
+        ready,
+        ending: false,
+        created: Some(Timestamp::new(at, 0).unwrap()),
+        revision: String::new(),
+    };
+    view.pods = vec![pod("old", true, 1), pod("new", false, 2)];
+    view.grants = vec!["new".into()];
+    view
+}
+
+fn lowering() -> Option<Lowering> {
+    Some(Lowering { chassis: SystemId::new("id-a"), own: vec![], raised: vec![], relied_on: vec![] })
+}
+
+fn granted(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| matches!(s, Step::WriteNode(spec) if spec.handover.is_some()))
+}
+
+#[test]
+fn a_gateways_standby_gets_its_grant_once_the_role_has_moved_and_it_stays_moved() {
+    let mut view = rolling();
+    let here = PortsAround { here: vec!["lrp".into()], lowering: lowering(), moved: false, ..Default::default() };
+    view.ports = Ports::Known(here.clone());
+    let plan = decide(&view, now());
+    assert!(!granted(&plan) && plan.steps.iter().any(|s| matches!(s, Step::LowerPriority(_))), "{plan:?}");
+    assert_eq!(reason(&plan), "RollingGateway");
+    assert!(message(&plan).contains("lrp"));
+    view.duties.lowered = true;
+    view.ports = Ports::Known(PortsAround { lowering: None, moved: true, ..here });
+    assert_eq!(decide(&view, now()).steps, [], "it waits, and gives nothing back");
+    view.ports = Ports::Known(PortsAround { moved: true, quiet_since: Some(now()), ..Default::default() });
+    let plan = decide(&view, now());
+    assert!(!granted(&plan) && plan.look_again.is_some(), "one sighting is no proof");
+    assert!(granted(&decide(&view, now().checked_add(SignedDuration::from_secs(1)).unwrap())));
+}
+
+#[test]
+fn a_roll_moves_nothing_where_nothing_can_move_and_for_ovn_controller_alone() {
+    let mut view = rolling();
+    view.ports = Ports::Known(PortsAround { moved: false, ..Default::default() });
+    assert!(granted(&decide(&view, now())), "no other candidate: at once");
+    view.ports = Ports::Unknown("refused".into());
+    assert!(!granted(&decide(&view, now())), "not on what nobody can tell");
+    view.pods.iter_mut().for_each(|p| p.component = "ovn-controller".into());
+    assert!(granted(&decide(&view, now())));
+}
+
+#[test]
+fn the_priority_comes_back_when_the_rolled_node_has_been_healthy_for_a_time() {
+    let mut view = rolling();
+    view.duties.lowered = true;
+    let mut ocn = (**view.ocn.as_ref().unwrap()).clone();
+    ocn.spec.handover = Some(crate::api::Handover { grants: vec!["new".into()] });
+    view.ocn = Some(Arc::new(ocn));
+    let restores = |view: &NodeView, seconds: i64| {
+        let plan = decide(view, now().checked_add(SignedDuration::from_secs(seconds)).unwrap());
+        plan.steps.iter().any(|s| matches!(s, Step::RestorePriority { .. }))
+    };
+    assert!(!restores(&view, 1000), "not before the successor works");
+    view.pods.remove(0);
+    view.healthy_since = Some(now());
+    assert!(!restores(&view, 3) && restores(&view, 15));
+    // A roll that was called off, and a label that came back: at once.
+    view.healthy_since = None;
+    view.grants.clear();
+    let mut ocn = (**view.ocn.as_ref().unwrap()).clone();
+    ocn.spec.handover = None;
+    view.ocn = Some(Arc::new(ocn));
+    view.pods.truncate(0);
+    assert!(restores(&view, 0));
+}
+
+#[test]
+fn field20_after_the_rows_are_gone_the_southbound_has_to_agree() {
+    let mut view = draining();
+    apply(&mut view);
+    view.jobs.get_mut(&JobKind::Apply).unwrap().phase = JobPhase::Complete(now());
+    view.outcomes.evacuated = Some(SystemId::new("id-a"));
+    view.duties.rows = Some(0);
+    let left = PortsAround { here: vec!["lrp".into()], moved: true, ..Default::default() };
+    view.ports = Ports::Known(left);
+    let plan = decide(&view, now());
+    assert_eq!(reason(&plan), "BindingsLeft");
+    assert!(message(&plan).contains("lrp"));
+    let late = now().checked_add(SignedDuration::from_secs(301)).unwrap();
+    let plan = decide(&view, late);
+    assert_eq!((reason(&plan), plan.ports.clone()), ("JobFailed", vec!["lrp".to_owned()]));
+    assert!(message(&plan).contains("lrp"));
+    view.ports = Ports::Known(PortsAround::default());
+    let Some(Entry::Is(record)) = decide(&view, now()).entry else { panic!() };
+    assert!(record.gateway_evacuated);
+}
+
+#[test]
+fn field20_the_flag_stays_until_the_ports_have_moved_and_the_jobs_are_there_at_once() {
+    let mut view = settled(json!({}));
+    remove_label(&mut view, GATEWAY);
+    let here = PortsAround { here: vec!["lrp".into()], lowering: lowering(), ..Default::default() };
+    view.ports = Ports::Known(here);
+    let plan = decide(&view, now());
+    let [Step::CreateJobs { kinds, settings }] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(kinds, &[JobKind::Apply, JobKind::Evacuate]);
+    assert_eq!(reason(&plan), "MovingTraffic");
+    let mut work = job(&view, JobKind::Evacuate, JobPhase::Waiting);
+    work.settings = settings.clone();
+    view.jobs.insert(JobKind::Evacuate, work.clone());
+    view.jobs
+        .insert(JobKind::Apply, JobView { phase: JobPhase::Waiting, ..job(&view, JobKind::Apply, JobPhase::Waiting) });
+    let plan = decide(&view, now());
+    assert!(matches!(plan.steps.as_slice(), [Step::ChangeJobs(_), Step::LowerPriority(_)]), "{plan:?}");
+
+    // Past the deadline the Job fails with the names, and stays failed even if the ports move then.
+    work.phase = JobPhase::Started(now());
+    view.jobs.insert(JobKind::Evacuate, work.clone());
+    let late = now().checked_add(SignedDuration::from_secs(301)).unwrap();
+    let plan = decide(&view, late);
+    assert_eq!((reason(&plan), plan.ports.clone()), ("JobFailed", vec!["lrp".to_owned()]));
+    assert!(message(&plan).contains("lrp"));
+    work.phase = JobPhase::Failed { at: now(), message: "lrp".into() };
+    view.jobs.insert(JobKind::Evacuate, work);
+    view.ports = Ports::Known(PortsAround::default());
+    let plan = decide(&view, late);
+    assert_eq!((plan.steps.as_slice(), reason(&plan)), ([].as_slice(), "JobFailed"));
+    view.jobs.remove(&JobKind::Evacuate);
+    assert!(decide(&view, late).steps.iter().any(|s| matches!(s, Step::WriteNode(spec) if spec.evacuate)));
+}
+
+#[test]
+fn what_is_pinned_is_named_before_and_after() {
+    let mut view = settled(json!({}));
+    remove_label(&mut view, GATEWAY);
+    view.pins = vec!["lr9 (Logical_Router options:chassis)".into()];
+    let said = |plan: &Plan| {
+        plan.steps
+            .iter()
+            .any(|s| matches!(s, Step::Announce(h) if h.reason == "ChassisPinned" && h.note.contains("lr9")))
+    };
+    let plan = decide(&view, now());
+    assert!(said(&plan), "{plan:?}");
+    let mut view = draining();
+    apply(&mut view);
+    view.pins = vec!["lr9 (Logical_Router options:chassis)".into()];
+    view.outcomes.evacuated = Some(SystemId::new("id-a"));
+    assert!(message(&decide(&view, now())).contains("lr9"));
 }

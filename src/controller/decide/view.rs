@@ -160,6 +160,10 @@ pub struct NodeView {
     pub bindings: Option<usize>,
     /// Nodes that have each id, this one left out. Recorded and merely reported ids alike.
     pub ids_elsewhere: Arc<BTreeMap<SystemId, Vec<NodeName>>>,
+    /// Objects that keep traffic here and that no drain takes away.
+    pub pins: Vec<String>,
+    /// Since when the node has been healthy with one pod of each kind, as far as this process saw it.
+    pub healthy_since: Option<Timestamp>,
     /// Standby pods of this node that may take over.
     pub grants: Vec<String>,
     pub outcomes: Outcomes,

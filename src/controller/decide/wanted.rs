@@ -9,6 +9,7 @@ use super::before_gateway_off;
 use super::gateway_ports::{Ports, say_stranded};
 use super::identity::Identity;
 use super::reason::Reason;
+use super::roll;
 use super::view::{JobOwner, NodeView};
 use crate::api::{LastGateway, OVNChassisNodeSpec};
 use crate::controller::objects::node::{NodeInputs, node_spec};
@@ -51,7 +52,7 @@ pub fn wanted(view: &NodeView, identity: &Identity, now: Timestamp) -> Wanted {
         leaving,
         // The last known address stays: a central that is away for a while is no reason to touch nodes.
         ovn_remote: view.ovn_remote.clone().ok().or_else(|| before.ovn_remote.clone()),
-        grants: view.grants.clone(),
+        grants: roll::grants(view, now),
     };
     let begins_evacuation = evacuate && !before.evacuate;
     let begins_leaving = leaving && !before.leaving && view.ocn.is_some();

@@ -142,6 +142,24 @@ pub(super) fn bound_to(chassis: Uuid) -> Vec<Condition> {
     vec![Condition::equals("type", "chassisredirect"), Condition::equals("chassis", chassis)]
 }
 
+pub fn plan_requested(chassis: Uuid) -> Vec<Operation> {
+    let requested = |column: &str| {
+        let names = vec![Condition::includes(column, chassis)];
+        Operation::select(tables::PORT_BINDING, names, &["logical_port"])
+    };
+    vec![requested("requested_chassis"), requested("requested_additional_chassis")]
+}
+
+pub fn parse_requested(outcomes: &[Outcome]) -> Result<Vec<String>, SouthboundError> {
+    let mut ports = Vec::new();
+    for row in outcomes.iter().flat_map(Outcome::rows) {
+        ports.push(in_table(tables::PORT_BINDING, row.text("logical_port"))?.to_owned());
+    }
+    ports.sort();
+    ports.dedup();
+    Ok(ports)
+}
+
 pub fn plan_bindings(chassis: Uuid) -> Vec<Operation> {
     vec![Operation::select(tables::PORT_BINDING, bound_to(chassis), &["logical_port"])]
 }

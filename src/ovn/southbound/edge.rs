@@ -8,7 +8,8 @@ use crate::ovsdb::{Client, Condition, Followed, Kind, Model};
 
 use super::chassis::{
     Bindings, ChassisView, Deleted, Registration, parse_bindings, parse_chassis, parse_chassis_del,
-    parse_registrations, plan_bindings, plan_chassis, plan_chassis_del, plan_registrations,
+    parse_registrations, parse_requested, plan_bindings, plan_chassis, plan_chassis_del, plan_registrations,
+    plan_requested,
 };
 use super::{SouthboundError, tables};
 
@@ -32,6 +33,27 @@ pub async fn fetch_bindings(client: &Client, name: &SystemId, deadline: Duration
         Some(Registration { uuid, .. }) => parse_bindings(&client.transact(&plan_bindings(uuid), deadline).await?),
         None => Ok(Bindings::default()),
     }
+}
+
+/// Ports that are requested on a chassis, alone or among others, by name; none if it is not registered, or if the
+/// Southbound is of an OVN that does not tell.
+pub async fn fetch_requested(
+    client: &Client,
+    name: &SystemId,
+    deadline: Duration,
+) -> Result<Vec<String>, SouthboundError> {
+    let Some(Registration { uuid, .. }) = fetch_chassis(client, name, deadline).await?.registration else {
+        return Ok(Vec::new());
+    };
+    match client.transact(&plan_requested(uuid), deadline).await {
+        Ok(outcomes) => parse_requested(&outcomes),
+        Err(error) if error.server_error().is_some_and(|refusal| lacks_column(&refusal.kind)) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn lacks_column(kind: &Kind) -> bool {
+    matches!(kind, Kind::UnknownColumn | Kind::SyntaxError)
 }
 
 /// Deletes a chassis' registration, whole or the half that is left; done when the database itself has confirmed that

@@ -10,7 +10,7 @@ use crate::model::ids::SystemId;
 use crate::ovsdb::{ClientError, ValueError};
 
 pub use chassis::{Bindings, ChassisView, Deleted, Encap, Registration, registrations_in};
-pub use edge::{commit_chassis_del, fetch_bindings, fetch_chassis, fetch_registrations, followed};
+pub use edge::{commit_chassis_del, fetch_bindings, fetch_chassis, fetch_registrations, fetch_requested, followed};
 pub use whereabouts::Whereabouts;
 
 #[derive(Debug, Error)]
