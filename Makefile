@@ -4,7 +4,7 @@ SHELL := /bin/bash
 LAB := tests/lab
 ARGS ?= get nodes
 
-.PHONY: help demo test test-unit test-process test-cluster roll bench lint golden packages controlplane image lab-up lab-down lab-kubectl
+.PHONY: help demo test test-unit test-process test-neutron test-cluster roll bench lint golden packages controlplane image lab-up lab-down lab-kubectl
 
 help: ## says what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-cluster: ## three real nodes with a kernel datapath
 
 roll: packages ## packets lost while things happen to the chassis, ours beside the guide's way and the plain one; EVENTS=, WAYS=, IMAGES=, N=3
 	@tests/roll/run
+
+test-neutron: ## a real Neutron as the second writer of the Northbound; not part of test
+	@tests/run neutron
 
 bench: packages controlplane ## the drain against the same by the OVN tools, in the same run
 	cargo bench --locked --bench central
