@@ -193,7 +193,7 @@ fn field20_nobody_waits_for_a_gateway_that_is_not_registered() {
 fn pins_that_no_evacuation_moves_are_named() {
     let world = World::ready("pins", Shape::default(), &["pins-a"], &["pins-a"]);
     let id = world.recorded_system_id("pins-a");
-    world.central.seed_chassis(&[&id]);
+    world.central.seed_chassis(&[&id, "elsewhere"]);
     world.central.nbctl(&[
         "lr-add",
         "pinned",
