@@ -30,9 +30,10 @@ use crate::ovs::run::RunError;
 /// that was half full.
 pub(super) const PAUSE_AT_MOST: Duration = Duration::from_secs(15);
 /// An older note is not answered: its daemon has started, and the tables may be empty by now.
-const REQUEST_IS_FRESH_FOR: Duration = Duration::from_secs(3);
-/// How long the start of `ovn-controller` waits for the answer.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
+const REQUEST_IS_FRESH_FOR: Duration = Duration::from_secs(4);
+/// How long the start of `ovn-controller` waits for the answer. Nothing is lost while it is away, and a busy machine takes
+/// seconds for the three short calls behind it.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long the stop of `ovs-vswitchd` waits for the resume: as long as that takes at most, and a look before it.
 const RESUMED_WITHIN: Duration = Duration::from_secs(12);
 /// A pod ends within this; a note of a stop that is older belongs to one that is gone.

@@ -313,8 +313,8 @@ fn a_datapath_in_user_space_and_an_older_ovs_pod_cost_no_more_than_the_wait() {
     let begun = Instant::now();
     let controller = pod.start_as_process_1(CONTROLLER);
     until("ovn-controller starts all the same", || controller_starts(&node, &pod) == 2);
-    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
-    assert!(controller.log().contains("said nothing within 1.5 s"), "{}", controller.log());
+    assert!(begun.elapsed() >= Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(controller.log().contains("said nothing within 5.0 s"), "{}", controller.log());
     assert!(!Path::new(&node.path("run/revalidators.pause")).exists());
     datapath.signal_pid(process_1(&datapath), Signal::SIGCONT);
 }

@@ -190,7 +190,10 @@ pub fn daemon_container(
             exec: Some(exec(run("ready"))),
             period_seconds: Some(10),
             timeout_seconds: Some(10),
-            failure_threshold: Some(3),
+            // A DaemonSet with surge deletes an old pod that is not Ready at once, whatever was granted. A machine that is
+            // busy for a minute must not look like a daemon that is gone: a daemon that ends makes its container not Ready
+            // without any probe.
+            failure_threshold: Some(9),
             success_threshold: Some(1),
             ..Probe::default()
         }),
