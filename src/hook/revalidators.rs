@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(step(&idle, 100, at(Phase::Overdue, 50)), Step::Pause { request });
         assert_eq!(step(&idle, 100, at(Phase::Held, 99)), Step::Leave { request });
         assert_eq!(step(&idle, 100, at(Phase::Stopping, 99)), Step::Leave { request });
-        assert_eq!(step(&idle, 103, None), Step::Nothing);
+        assert_eq!(step(&idle, 104, None), Step::Nothing);
         let answered = Memory { answered: Some(request), ..idle };
         assert_eq!(step(&answered, 100, None), Step::Nothing);
         // Noted before a reboot.

@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(written.len(), 2, "one for each priority: {written:?}");
         assert!(
             written.iter().all(|(table, rows, to)| {
-                table == "Gateway_Chassis" && rows.contains("gw1") && *to == Value::from(0)
+                table == "Gateway_Chassis" && rows.contains("gw1") && to.as_i64() == Some(0)
             })
         );
     }
