@@ -241,7 +241,10 @@ impl Toy {
                     self.rows += 3;
                 }
             }
-            Event::OtherLives(lives) => self.other = lives,
+            Event::OtherLives(lives) => {
+                self.other = lives;
+                self.watch_ports();
+            }
             Event::PortMoves => self.port_moves(),
             Event::DeleteJob(n) => {
                 if let Some(kind) = JobKind::ALL.get(n) {
@@ -253,7 +256,13 @@ impl Toy {
 
     fn port_moves(&mut self) {
         self.bound = self.rows > 0 && !(self.other && self.lowered);
-        self.quiet_since = if self.bound { None } else { Some(self.quiet_since.unwrap_or(self.now)) };
+        self.watch_ports();
+    }
+
+    /// A port that nobody else could have is not waited for, so it is as quiet as one that is elsewhere.
+    fn watch_ports(&mut self) {
+        let waited_for = self.bound && self.other;
+        self.quiet_since = if waited_for { None } else { Some(self.quiet_since.unwrap_or(self.now)) };
     }
 
     /// What a look at both databases would bring, if the role is being taken away.
@@ -277,7 +286,7 @@ impl Toy {
             stranded: vec![],
             lowering,
             moved: self.lowered,
-            quiet_since: self.quiet_since.filter(|_| !(self.bound && self.other)).or(Some(self.now)),
+            quiet_since: self.quiet_since.or(Some(self.now)),
         })
     }
 
