@@ -139,6 +139,19 @@ fn drain_with_crash_at(step: &str) -> bool {
     dead
 }
 
+/// Steps that this life does not take: its ports do not have to move (`make_before_break` kills a leader there), no Job of
+/// it fails, no role comes back, and its OVNChassis stays.
+const OF_OTHER_LIVES: [&str; 8] = [
+    "before-lowering",
+    "priority-lowered",
+    "priority-restored",
+    "cause-pod-created",
+    "job-failed",
+    "job-deleted",
+    "finalizer-removed",
+    "objects-removed",
+];
+
 #[test]
 fn row07_a_controller_killed_at_any_step_is_replaced_and_the_end_is_the_same() {
     let steps = steps();
@@ -158,7 +171,8 @@ fn row07_a_controller_killed_at_any_step_is_replaced_and_the_end_is_the_same() {
     }
     let missed: Vec<_> = steps.difference(&reached).collect();
     println!("{} of {} steps were passed; not passed: {missed:?}", reached.len(), steps.len());
-    assert!(reached.len() * 10 >= steps.len() * 7, "a drain should pass nearly all steps; not passed: {missed:?}");
+    let unexpected: Vec<_> = missed.iter().filter(|step| !OF_OTHER_LIVES.contains(&step.as_str())).collect();
+    assert!(unexpected.is_empty(), "this life should pass every step but those of others; not passed: {unexpected:?}");
 }
 
 #[test]
