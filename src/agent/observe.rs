@@ -152,10 +152,7 @@ async fn ask_controller(dirs: &RunDirs, before: &Probes) -> (Result<String, Stri
     }
     let version = match (&before.ovn_controller, &before.ovn_version) {
         (Ok(_), Some(version)) => Some(version.clone()),
-        _ => {
-            let call = appctl::ovn_appctl(&socket, &["version"], ANSWER_BOUND);
-            run(&call).await.ok().and_then(|text| parse_version(&text))
-        }
+        _ => appctl::version(&socket, ANSWER_BOUND).await.ok().and_then(|text| parse_version(&text)),
     };
     (status, version)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::decide::warm_restart::{Facts, Memory, Plan, WATCHED, Why, decide, is_worth_a_look};
+use super::decide::warm_restart::{Facts, Memory, Plan, WATCHED, Why, decide, is_time_for_flows, is_worth_a_look};
 use super::handover::Handover;
 use super::observe::LocalDatabase;
 use crate::hook::daemon::Daemon;
@@ -15,11 +15,8 @@ use crate::ovs::appctl;
 use crate::ovsdb::View;
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Longest wait for one answer of `ovn-controller`.
+/// Longest wait for one answer of a daemon.
 const ANSWER_BOUND: Duration = Duration::from_secs(2);
-/// After a look that took long, this many times as long is rested. Traffic of new connections waits meanwhile, so a
-/// machine on which each look takes seconds must not rest for longer than it looks.
-const REST: u32 = 1;
 
 /// Runs for as long as the pod is the active one.
 pub async fn keep(node: WarmRestart, view: View, handover: &Handover) -> Infallible {
@@ -27,7 +24,8 @@ pub async fn keep(node: WarmRestart, view: View, handover: &Handover) -> Infalli
     loop {
         let begun = Instant::now();
         memory = turn(&node, &view, handover, memory).await;
-        sleep(LOOK_EVERY.max(begun.elapsed() * REST)).await;
+        // A machine on which looks take long is not to do nothing else.
+        sleep(LOOK_EVERY.max(begun.elapsed())).await;
     }
 }
 
@@ -37,7 +35,13 @@ async fn turn(node: &WarmRestart, view: &View, handover: &Handover, memory: Memo
         return Memory::default();
     }
     ask(node, &mut facts).await;
-    let memory = memory.after(&facts);
+    let mut memory = memory.after(&facts);
+    if is_time_for_flows(&facts, &memory) {
+        facts.flows = node.look_at_flows().await.ok();
+        // The ages are those of now: on a busy machine that is not the time at which this turn began.
+        facts.now = uptime().unwrap_or(facts.now);
+        memory = memory.after_flows(&facts);
+    }
     act(node, decide(&facts, &memory), &facts).await;
     memory
 }
@@ -53,33 +57,39 @@ fn look(node: &WarmRestart, view: &View) -> Option<Facts> {
         controller,
         controller_runs: false,
         connected: false,
+        rules: None,
         flows: None,
     })
 }
 
 async fn ask(node: &WarmRestart, facts: &mut Facts) {
     facts.controller_runs = node.folder.is_running(Daemon::OvnController).unwrap_or(false);
-    let socket = Daemon::OvnController.control_socket(&node.dirs);
-    let (status, flows) = tokio::join!(appctl::connection_status(&socket, ANSWER_BOUND), node.look_at_flows());
+    let [vswitchd, controller] = WATCHED.map(|daemon| daemon.control_socket(&node.dirs));
+    let (status, rules) = tokio::join!(
+        appctl::connection_status(&controller, ANSWER_BOUND),
+        appctl::count_rules(&vswitchd, ANSWER_BOUND)
+    );
     facts.connected = status.is_ok_and(|status| status == "connected");
-    facts.flows = flows.ok();
+    facts.rules = rules.ok().flatten();
 }
 
 async fn act(node: &WarmRestart, plan: Plan, facts: &Facts) {
-    let count = facts.flows.map_or(0, |flows| flows.count);
+    let flows = match facts.flows {
+        Some(flows) => format!("br-int has {} flows", flows.count),
+        None => "br-int's flows were not looked at".to_owned(),
+    };
     if let Some(why) = plan.release_flows {
         match node.release_flows(why == Why::Overdue).await {
-            Ok(()) if why == Why::Overdue => tracing::warn!(
-                "flow-restore-wait was on for {} s: taken away; br-int has {count} flows",
-                FLAG_AT_MOST.as_secs()
-            ),
-            Ok(()) => tracing::info!("flow-restore-wait is over ({why:?}); br-int has {count} flows"),
+            Ok(()) if why == Why::Overdue => {
+                tracing::warn!("flow-restore-wait was on for {} s: taken away; {flows}", FLAG_AT_MOST.as_secs())
+            }
+            Ok(()) => tracing::info!("flow-restore-wait is over ({why:?}); {flows}"),
             Err(error) => tracing::error!("flow-restore-wait stays on: {error}"),
         }
     }
     if let Some(why) = plan.flows_arrived {
         match node.flows_arrived().await {
-            Ok(()) => tracing::info!("ovn-controller's start is over ({why:?}); br-int has {count} flows"),
+            Ok(()) => tracing::info!("ovn-controller's start is over ({why:?}); {flows}"),
             Err(error) => tracing::error!("ovn-controller's start cannot be noted as over: {error}"),
         }
     }

@@ -360,7 +360,8 @@ fn grant(world: &World, chassis: &ChassisRef) {
                 role_is_away: link.as_ref().zip(id).is_some_and(|(link, id)| link.is_lowered(&id)),
                 pods: pods.remove(&name).unwrap_or_default(),
                 node: name,
-                reports_health: is_true(node::OVS_READY) && is_true(node::CONTROLLER_READY),
+                reports_ovs: is_true(node::OVS_READY),
+                reports_controller: is_true(node::CONTROLLER_READY),
                 granted: object.spec.handover.as_ref().map(|h| h.grants.clone()).unwrap_or_default(),
             }
         })

@@ -121,19 +121,6 @@ impl Daemon {
         }
     }
 
-    /// The call that proves that its main loop turns.
-    pub fn version_call(self, dirs: &RunDirs, deadline: Duration) -> Invocation {
-        let socket = self.control_socket(dirs);
-        match self {
-            Daemon::OvsdbServer | Daemon::OvsVswitchd => {
-                ovs_appctl(&socket, &["version"], deadline).ovs_rundir(&dirs.ovs)
-            }
-            Daemon::OvnController => {
-                ovn_appctl(&socket, &["version"], deadline).ovs_rundir(&dirs.ovs).env("OVN_RUNDIR", &dirs.ovn)
-            }
-        }
-    }
-
     /// The arguments it is started with, in the foreground and logging to the console. `own_socket` says whether the
     /// program can be told where its control socket goes; `tls` is the folder with the certificate, when there is
     /// one.

@@ -60,8 +60,8 @@ enum HookCommand {
     PreStop(pre_stop::PreStopArgs),
     /// Readiness probe: the pod's daemon answers, or the pod stands by with working programs and is granted
     ///
-    /// Exit codes: 0 ready; 1 not ready, with the reason on stdout. Ends within two seconds, a
-    /// standby's check of its programs within six.
+    /// Exit codes: 0 ready; 1 not ready, with the reason on stdout. Ends within eight
+    /// seconds.
     Ready(ready::ReadyArgs),
 }
 

@@ -8,12 +8,13 @@ use tokio::time::timeout;
 use super::claim::Holder;
 use super::daemon::Daemon;
 use super::{HookError, NodeArgs, Pod};
+use crate::ovs::appctl;
 use crate::ovs::run::{Invocation, run as run_tool};
 
 /// The whole probe.
-const PROBE_BOUND: Duration = Duration::from_secs(6);
+const PROBE_BOUND: Duration = Duration::from_secs(8);
 /// One answer of a daemon.
-const ANSWER_BOUND: Duration = Duration::from_secs(4);
+const ANSWER_BOUND: Duration = Duration::from_millis(2500);
 /// A standby's programs, on a node that may be busy.
 const PROGRAMS_BOUND: Duration = Duration::from_secs(5);
 
@@ -50,22 +51,42 @@ async fn judge(pod: &Pod, daemon: Daemon) -> Result<String, String> {
     match pod.claim(daemon).look().map_err(|error| error.to_string())? {
         Holder::Free => Err("nobody holds the claim yet".to_owned()),
         Holder::Own => {
-            if !pod.folder.is_running(daemon).map_err(|error| error.to_string())? {
-                return Err("not started; before its first start it waits for the settings of this node".to_owned());
+            let mut answers = Vec::new();
+            for one in answers_for(daemon) {
+                answers.push(ask(pod, *one).await.map_err(|why| format!("{one} {why}"))?);
             }
-            let answer =
-                run_tool(&daemon.version_call(&pod.dirs, ANSWER_BOUND)).await.map_err(|error| error.to_string())?;
-            Ok(format!("answers: {}", answer.lines().next().unwrap_or_default()))
+            Ok(format!("answers: {}", answers.join(", ")))
         }
         Holder::Other(holder) => {
             let granted = pod.folder.read_grants().map_err(|error| error.to_string())?.contains(&pod.uid);
             if !granted {
                 return Err(format!("stands by; pod {holder} works, and this pod is not granted yet"));
             }
-            check_programs(daemon, PROGRAMS_BOUND).await.map_err(|error| error.to_string())?;
+            let checks = answers_for(daemon).iter().map(|one| check_programs(*one, PROGRAMS_BOUND));
+            futures::future::try_join_all(checks).await.map_err(|error| error.to_string())?;
             Ok(format!("stands by for pod {holder}, granted"))
         }
     }
+}
+
+/// The daemons whose health this container's probe tells. Each probe is a process that kubelet starts in a container, so the
+/// `ovs` pod has one for both of its daemons.
+fn answers_for(daemon: Daemon) -> &'static [Daemon] {
+    match daemon {
+        Daemon::OvsVswitchd => &[Daemon::OvsdbServer, Daemon::OvsVswitchd],
+        Daemon::OvsdbServer => &[Daemon::OvsdbServer],
+        Daemon::OvnController => &[Daemon::OvnController],
+    }
+}
+
+/// What a daemon of this pod says of itself.
+async fn ask(pod: &Pod, daemon: Daemon) -> Result<String, String> {
+    if !pod.folder.is_running(daemon).map_err(|error| error.to_string())? {
+        return Err("is not started; before its first start it waits for the settings of this node".to_owned());
+    }
+    let socket = daemon.control_socket(&pod.dirs);
+    let answer = appctl::version(&socket, ANSWER_BOUND).await.map_err(|error| format!("does not answer: {error}"))?;
+    Ok(answer.lines().next().unwrap_or_default().to_owned())
 }
 
 /// Runs every program that the daemon's container needs, at the same time: an image that cannot is found out before

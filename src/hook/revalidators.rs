@@ -24,7 +24,7 @@ use super::daemon::Daemon;
 use super::lock::{LOCK_POLL, LockError, open, try_exclusive};
 use super::warm_restart::{HandOver, Phase, WarmRestart, WarmRestartError, uptime};
 use crate::ovs::revalidators::{self, Fitness};
-use crate::ovs::run::RunError;
+use crate::ovs::unixctl::UnixctlError;
 
 /// The revalidators are never paused for longer: nothing expires meanwhile, and a new connection may have met a table
 /// that was half full.
@@ -273,9 +273,8 @@ impl Revalidators {
         let asked = uptime().unwrap_or_default();
         let outcome = match revalidators::pause(&socket).await {
             Ok(()) => Pause::InForce,
-            // It was not delivered, or was refused.
-            Err(error @ (RunError::Start { .. } | RunError::Failed { .. })) => return Err(error.into()),
-            Err(error @ (RunError::Deadline { .. } | RunError::Output { .. })) => Pause::Unclear(error),
+            Err(error) if error.is_without_effect() => return Err(error.into()),
+            Err(error) => Pause::Unclear(error),
         };
         self.memory.paused_since = Some(asked);
         self.lock = Some(lock);
@@ -289,7 +288,7 @@ impl Revalidators {
         let resumed = loop {
             match revalidators::resume(&socket).await {
                 // Not delivered. A daemon that took it and died of it is not there to be asked again.
-                Err(RunError::Start { .. } | RunError::Failed { .. }) if Instant::now() < deadline => {
+                Err(error) if error.is_without_effect() && Instant::now() < deadline => {
                     sleep(DELIVER_AGAIN).await;
                 }
                 resumed => break resumed,
@@ -330,7 +329,7 @@ impl Revalidators {
 enum Pause {
     InForce,
     Left(&'static str),
-    Unclear(RunError),
+    Unclear(UnixctlError),
 }
 
 impl WarmRestart {

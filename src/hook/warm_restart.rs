@@ -21,6 +21,7 @@ use super::lock::{LOCK_POLL, LockError, RunFolder, open, try_exclusive};
 use crate::ovs::datapath::{self, FlowTable};
 use crate::ovs::run::RunError;
 use crate::ovs::rundir::RunDirs;
+use crate::ovs::unixctl::UnixctlError;
 
 /// `flow-restore-wait` is never on for longer.
 pub const FLAG_AT_MOST: Duration = Duration::from_secs(60);
@@ -42,6 +43,8 @@ pub enum WarmRestartError {
     Record(#[from] LockError),
     #[error(transparent)]
     Tool(#[from] RunError),
+    #[error(transparent)]
+    Control(#[from] UnixctlError),
 }
 
 /// How far a hand-over is.

@@ -68,7 +68,7 @@ pub async fn remove_flow_restore_wait(dirs: &RunDirs, wait: bool) -> Result<(), 
 }
 
 /// How many flows the integration bridge has.
-pub async fn count_flows(dirs: &RunDirs) -> Result<u64, RunError> {
+async fn count_flows(dirs: &RunDirs) -> Result<u64, RunError> {
     Ok(parse_count(&run(&ofctl(dirs, "dump-aggregate", QUESTION)).await?).unwrap_or_default())
 }
 
@@ -76,8 +76,7 @@ pub async fn count_flows(dirs: &RunDirs) -> Result<u64, RunError> {
 pub async fn look_at_flows(dirs: &RunDirs) -> Result<FlowTable, RunError> {
     let dump = run(&ofctl(dirs, "dump-flows", FLOW_DUMP)).await?;
     // The answer is cut off after a megabyte, some five thousand flows: a sample that is old enough to tell the
-    // tables of one `ovn-controller` from those of the next. A shorter one is whole, and needs no second process: on
-    // a busy machine each costs a second of flow-restore-wait.
+    // tables of one `ovn-controller` from those of the next. A shorter one is whole, and needs no second process.
     let count = if is_whole(&dump) { listed_flows(&dump) } else { count_flows(dirs).await? };
     Ok(FlowTable { count, oldest: parse_oldest(&dump) })
 }

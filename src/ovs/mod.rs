@@ -10,4 +10,5 @@ pub mod revalidators;
 pub mod run;
 pub mod rundir;
 pub mod schema;
+pub mod unixctl;
 pub mod vsctl;

@@ -7,8 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::appctl::ovs_appctl;
-use super::run::{RunError, run};
+use super::unixctl::{UnixctlError, ask};
 
 /// A local question; a daemon that needs longer is not well.
 const QUESTION: Duration = Duration::from_secs(2);
@@ -29,18 +28,18 @@ pub enum Fitness {
 }
 
 /// Looks at the datapaths of the process behind this socket.
-pub async fn look(socket: &Path) -> Result<Fitness, RunError> {
-    Ok(judge(&run(&ovs_appctl(socket, &["upcall/show"], QUESTION)).await?))
+pub async fn look(socket: &Path) -> Result<Fitness, UnixctlError> {
+    Ok(judge(&ask(socket, "upcall/show", &[], QUESTION).await?))
 }
 
 /// Pauses them; when this returns well they stand still.
-pub async fn pause(socket: &Path) -> Result<(), RunError> {
-    run(&ovs_appctl(socket, &["revalidator/pause"], PAUSE_WITHIN)).await.map(|_| ())
+pub async fn pause(socket: &Path) -> Result<(), UnixctlError> {
+    ask(socket, "revalidator/pause", &[], PAUSE_WITHIN).await.map(|_| ())
 }
 
 /// Lets them run again.
-pub async fn resume(socket: &Path) -> Result<(), RunError> {
-    run(&ovs_appctl(socket, &["revalidator/resume"], RESUME_WITHIN)).await.map(|_| ())
+pub async fn resume(socket: &Path) -> Result<(), UnixctlError> {
+    ask(socket, "revalidator/resume", &[], RESUME_WITHIN).await.map(|_| ())
 }
 
 /// Reads `upcall/show`: for each datapath a line `TYPE@NAME:`, and below it one `NUMBER: (keys COUNT)` per thread.

@@ -6,12 +6,14 @@ use crate::hook::daemon::Daemon;
 use crate::hook::warm_restart::{ARRIVAL_AT_MOST, FLAG_AT_MOST, HandOver, Phase};
 use crate::ovs::datapath::FlowTable;
 
-/// A table counts as full when it was seen this often with the same number of flows …
+/// The tables stand still when the number of rules was seen this often …
 const SIGHTINGS: u32 = 4;
 /// … over this long. An `ovn-controller` that just started asks the Southbound in a few rounds, and fills in as many.
 const CALM: Duration = Duration::from_millis(1200);
 /// The same for flows that an `ovn-controller` without Southbound has in its memory: there is nothing to ask for.
 const CALM_WITHOUT_SOUTHBOUND: Duration = Duration::from_secs(5);
+/// How long to rest between two looks at the flows themselves: each costs a process and a list of all flows.
+const FLOWS_EVERY: Duration = Duration::from_millis(600);
 /// The view of the database may be this old: a flag that was just set is not there yet.
 const VIEW_LAG: Duration = Duration::from_secs(5);
 
@@ -29,24 +31,28 @@ pub struct Facts {
     pub controller_runs: bool,
     /// It is connected to the Southbound.
     pub connected: bool,
-    /// The integration bridge's flows, if `ovs-vswitchd` answers.
+    /// How many rules all bridges hold, if `ovs-vswitchd` answers.
+    pub rules: Option<u64>,
+    /// The integration bridge's flows, where they were looked at and could be read: see [`is_time_for_flows`].
     pub flows: Option<FlowTable>,
 }
 
 /// What earlier observations say about this one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// The restart that was seen: the same number of flows says nothing of the next one.
+    /// The restart that was seen: the same number of rules says nothing of the next one.
     begun: Option<Duration>,
-    count: u64,
+    rules: u64,
     sightings: u32,
-    count_since: Duration,
+    rules_since: Duration,
+    /// When the flows themselves were looked at last.
+    looked_at: Option<Duration>,
     /// Since when the flag is seen on.
     flag_since: Option<Duration>,
 }
 
 impl Memory {
-    /// What to remember after these facts.
+    /// What to remember after these facts, before the flows are looked at.
     #[must_use]
     pub fn after(self, facts: &Facts) -> Self {
         let flag_since = match facts.flag {
@@ -56,21 +62,31 @@ impl Memory {
         };
         let begun = [facts.vswitchd, facts.controller].into_iter().filter(|note| is_held(*note)).flatten();
         let begun = begun.map(|note| note.since).max();
-        // Who does not answer in time says nothing about the table: the count goes on with the next answer.
-        if facts.flows.is_none() && begun == self.begun {
-            return Self { flag_since, ..self };
+        match facts.rules {
+            // Who does not answer in time says nothing about the tables: the count goes on with the next answer.
+            None if begun == self.begun => Self { flag_since, ..self },
+            Some(rules) if begun == self.begun && rules == self.rules => {
+                Self { sightings: self.sightings.saturating_add(1), flag_since, ..self }
+            }
+            rules => Self {
+                begun,
+                rules: rules.unwrap_or_default(),
+                sightings: u32::from(rules.is_some()),
+                rules_since: facts.now,
+                looked_at: None,
+                flag_since,
+            },
         }
-        // Flows that were there before are not calm: they are about to go.
-        let age = begun.map_or(Duration::MAX, |since| facts.now.saturating_sub(since));
-        let count = facts.flows.filter(|flows| flows.oldest <= age).map_or(0, |flows| flows.count);
-        if begun == self.begun && count == self.count && count > 0 {
-            return Self { sightings: self.sightings.saturating_add(1), flag_since, ..self };
-        }
-        Self { begun, count, sightings: u32::from(count > 0), count_since: facts.now, flag_since }
+    }
+
+    /// The same, when the flows were looked at as well.
+    #[must_use]
+    pub fn after_flows(self, facts: &Facts) -> Self {
+        Self { looked_at: Some(facts.now), ..self }
     }
 
     fn calm_for(&self, now: Duration) -> Duration {
-        if self.sightings < SIGHTINGS { Duration::ZERO } else { now.saturating_sub(self.count_since) }
+        if self.sightings < SIGHTINGS { Duration::ZERO } else { now.saturating_sub(self.rules_since) }
     }
 }
 
@@ -101,9 +117,15 @@ fn is_held(hand_over: Option<HandOver>) -> bool {
     hand_over.is_some_and(|hand_over| hand_over.phase == Phase::Held)
 }
 
+/// True when a look at the flows themselves may end something: the tables stand still, and were not looked at just now.
+pub fn is_time_for_flows(facts: &Facts, memory: &Memory) -> bool {
+    let rested = memory.looked_at.is_none_or(|then| facts.now.saturating_sub(then) >= FLOWS_EVERY);
+    facts.controller_runs && facts.rules.is_some() && rested && memory.calm_for(facts.now) >= calm(facts)
+}
+
 /// Decides; `memory` includes these facts.
 pub fn decide(facts: &Facts, memory: &Memory) -> Plan {
-    Plan { release_flows: judge_flag(facts, memory), flows_arrived: judge_arrival(facts, memory) }
+    Plan { release_flows: judge_flag(facts, memory), flows_arrived: judge_arrival(facts) }
 }
 
 fn judge_flag(facts: &Facts, memory: &Memory) -> Option<Why> {
@@ -121,24 +143,29 @@ fn judge_flag(facts: &Facts, memory: &Memory) -> Option<Why> {
         return Some(Why::UndoneByOthers);
     }
     // A new ovs-vswitchd begins with empty tables: whatever is in them is of its own time.
-    flows_are_in(facts, memory, age).then_some(Why::FlowsAreIn)
+    flows_are_in(facts, age).then_some(Why::FlowsAreIn)
 }
 
-fn judge_arrival(facts: &Facts, memory: &Memory) -> Option<Why> {
+fn judge_arrival(facts: &Facts) -> Option<Why> {
     let held = facts.controller.filter(|hand_over| hand_over.phase == Phase::Held)?;
     let age = held.age(facts.now);
     if age >= ARRIVAL_AT_MOST {
         return Some(Why::Overdue);
     }
-    flows_are_in(facts, memory, age).then_some(Why::FlowsAreIn)
+    flows_are_in(facts, age).then_some(Why::FlowsAreIn)
 }
 
-/// The tables hold flows that came after the restart began, all of them, and no more are coming. How many there are
-/// says nothing: a chassis may have few, and fewer than before.
-fn flows_are_in(facts: &Facts, memory: &Memory, age: Duration) -> bool {
-    let calm = if facts.connected { CALM } else { CALM_WITHOUT_SOUTHBOUND };
-    let of_this_time = facts.flows.is_some_and(|flows| flows.count > 0 && flows.oldest <= age);
-    facts.controller_runs && of_this_time && memory.calm_for(facts.now) >= calm
+fn calm(facts: &Facts) -> Duration {
+    if facts.connected { CALM } else { CALM_WITHOUT_SOUTHBOUND }
+}
+
+/// The bridge holds flows that came after the restart began, all of them, and no more are coming. How many there are
+/// says nothing: a chassis may have few, and fewer than before, or just as many.
+///
+/// Flows are only looked at while the tables stand still. That these were already there for as long is what makes the calm
+/// theirs, and not one of the flows before them.
+fn flows_are_in(facts: &Facts, age: Duration) -> bool {
+    facts.flows.is_some_and(|flows| flows.count > 0 && flows.oldest >= calm(facts) && flows.oldest <= age)
 }
 
 /// The daemons that a hand-over is read for.
@@ -159,7 +186,7 @@ mod tests {
         Some(HandOver { phase: Phase::Held, since: Duration::from_secs(BEGUN) })
     }
 
-    /// A node some time after a restart began, all well.
+    /// A node some time after a restart began, all well: the flows came half a second after it.
     fn facts(after: f64, count: u64) -> Facts {
         Facts {
             now: Duration::from_secs(BEGUN) + seconds(after),
@@ -168,20 +195,32 @@ mod tests {
             controller: None,
             controller_runs: true,
             connected: true,
-            flows: Some(FlowTable { count, oldest: seconds(0.5) }),
+            rules: Some(count),
+            flows: Some(FlowTable { count, oldest: seconds(after - 0.5) }),
         }
     }
 
-    /// The plans of a series of looks, each with the memory of those before.
+    /// The plans of a series of looks, each with the memory of those before. Flows are seen only when it is time for them.
     fn plans(looks: &[Facts]) -> Vec<Plan> {
         let mut memory = Memory::default();
         looks
             .iter()
             .map(|facts| {
-                memory = memory.after(facts);
-                decide(facts, &memory)
+                let mut facts = *facts;
+                memory = memory.after(&facts);
+                if is_time_for_flows(&facts, &memory) {
+                    memory = memory.after_flows(&facts);
+                } else {
+                    facts.flows = None;
+                }
+                decide(&facts, &memory)
             })
             .collect()
+    }
+
+    fn came(look: &Facts, after: f64) -> Option<FlowTable> {
+        let since_begun = look.now.as_secs_f64() - BEGUN as f64;
+        Some(FlowTable { count: 3, oldest: seconds((since_begun - after).max(0.0)) })
     }
 
     fn looks(from: f64, until: f64, change: impl Fn(&mut Facts)) -> Vec<Facts> {
@@ -196,8 +235,12 @@ mod tests {
         looks
     }
 
-    fn last_flag(looks: &[Facts]) -> Option<Why> {
-        plans(looks).last().unwrap().release_flows
+    fn flag(looks: &[Facts]) -> Option<Why> {
+        plans(looks).iter().find_map(|plan| plan.release_flows)
+    }
+
+    fn arrival(looks: &[Facts]) -> Option<Why> {
+        plans(looks).iter().find_map(|plan| plan.flows_arrived)
     }
 
     #[test]
@@ -211,28 +254,29 @@ mod tests {
     #[test]
     fn nothing_is_released_before_the_flows_are_in() {
         type Spoil = fn(&mut Facts);
-        let cases: [(&str, Spoil); 5] = [
+        let cases: [(&str, Spoil); 6] = [
             ("empty tables", |look| look.flows = Some(FlowTable { count: 0, oldest: Duration::ZERO })),
-            ("vswitchd does not answer", |look| look.flows = None),
+            ("vswitchd does not answer", |look| look.rules = None),
             ("ovn-controller is away", |look| look.controller_runs = false),
-            ("still filling", |look| {
-                look.flows = Some(FlowTable { count: look.now.as_millis() as u64, oldest: Duration::ZERO });
+            ("still filling", |look| look.rules = Some(look.now.as_millis() as u64)),
+            ("flows that keep being replaced", |look| {
+                look.flows = Some(FlowTable { count: 3, oldest: seconds(0.3) });
             }),
             ("flows from before the restart", |look| {
                 look.flows = Some(FlowTable { count: 3, oldest: Duration::from_secs(900) });
             }),
         ];
         for (name, change) in cases {
-            assert_eq!(last_flag(&looks(1.0, 59.0, change)), None, "{name}");
+            assert_eq!(flag(&looks(1.0, 59.0, change)), None, "{name}");
             // And whatever it is, the time ends.
-            assert_eq!(last_flag(&looks(1.0, 60.4, change)), Some(Why::Overdue), "{name}");
+            assert_eq!(flag(&looks(1.0, 60.4, change)), Some(Why::Overdue), "{name}");
         }
     }
 
     #[test]
     fn one_answer_that_did_not_come_in_time_does_not_begin_the_count_again() {
         let mut series = looks(1.0, 3.0, |_| {});
-        series[2].flows = None;
+        series[2].rules = None;
         let plans = plans(&series);
         assert_eq!(plans[2].release_flows, None, "nothing is released on an answer that did not come");
         assert_eq!(plans.iter().position(|plan| plan.release_flows.is_some()), Some(4), "{plans:?}");
@@ -240,31 +284,31 @@ mod tests {
 
     #[test]
     fn without_a_southbound_the_flows_in_memory_count_after_a_longer_calm() {
-        assert_eq!(last_flag(&looks(1.0, 4.0, |look| look.connected = false)), None);
-        assert_eq!(last_flag(&looks(1.0, 7.0, |look| look.connected = false)), Some(Why::FlowsAreIn));
+        assert_eq!(flag(&looks(1.0, 4.0, |look| look.connected = false)), None);
+        assert_eq!(flag(&looks(1.0, 7.0, |look| look.connected = false)), Some(Why::FlowsAreIn));
     }
 
     #[test]
     fn case_5_a_flag_of_nobody_is_cleared_after_the_bound_and_not_before() {
         let nobody: fn(&mut Facts) = |look| look.vswitchd = None;
-        assert_eq!(last_flag(&looks(1.0, 60.0, nobody)), None);
-        assert_eq!(last_flag(&looks(1.0, 62.0, nobody)), Some(Why::Overdue));
+        assert_eq!(flag(&looks(1.0, 60.0, nobody)), None);
+        assert_eq!(flag(&looks(1.0, 62.0, nobody)), Some(Why::Overdue));
         // One that was overdue and was set again, by whomever: the same.
         let again: fn(&mut Facts) = |look| {
             look.vswitchd = Some(HandOver { phase: Phase::Overdue, since: Duration::from_secs(10) });
         };
-        assert_eq!(last_flag(&looks(1.0, 60.0, again)), None);
-        assert_eq!(last_flag(&looks(1.0, 62.0, again)), Some(Why::Overdue));
+        assert_eq!(flag(&looks(1.0, 60.0, again)), None);
+        assert_eq!(flag(&looks(1.0, 62.0, again)), Some(Why::Overdue));
     }
 
     #[test]
     fn a_flag_that_a_person_took_away_ends_the_hand_over() {
         let gone: fn(&mut Facts) = |look| {
             look.flag = Some(false);
-            look.flows = None;
+            look.rules = None;
         };
-        assert_eq!(last_flag(&looks(1.0, 3.0, gone)), None);
-        assert_eq!(last_flag(&looks(1.0, 6.0, gone)), Some(Why::UndoneByOthers));
+        assert_eq!(flag(&looks(1.0, 3.0, gone)), None);
+        assert_eq!(flag(&looks(1.0, 6.0, gone)), Some(Why::UndoneByOthers));
     }
 
     #[test]
@@ -272,39 +316,51 @@ mod tests {
         let started: fn(&mut Facts) = |look| {
             (look.flag, look.vswitchd, look.controller) = (Some(false), None, held());
         };
-        assert_eq!(plans(&looks(1.0, 3.0, started)).last().unwrap().flows_arrived, Some(Why::FlowsAreIn));
+        assert_eq!(arrival(&looks(1.0, 3.0, started)), Some(Why::FlowsAreIn));
         // The old tables are full and calm, and prove nothing.
         let old: fn(&mut Facts) = |look| {
             (look.flag, look.vswitchd, look.controller) = (Some(false), None, held());
             look.flows = Some(FlowTable { count: 3, oldest: Duration::from_secs(900) });
         };
-        assert_eq!(plans(&looks(1.0, 19.0, old)).last().unwrap().flows_arrived, None);
-        assert_eq!(plans(&looks(1.0, 20.4, old)).last().unwrap().flows_arrived, Some(Why::Overdue));
+        assert_eq!(arrival(&looks(1.0, 19.0, old)), None);
+        assert_eq!(arrival(&looks(1.0, 20.4, old)), Some(Why::Overdue));
     }
 
     #[test]
     fn flows_of_before_and_of_the_restart_before_are_no_part_of_the_calm() {
-        let started = |since: u64, old: bool| {
+        let started = |since: u64, came_after: f64| {
             move |look: &mut Facts| {
                 (look.flag, look.vswitchd) = (Some(false), None);
                 look.controller = Some(HandOver { phase: Phase::Held, since: Duration::from_secs(since) });
-                if old {
-                    look.flows = Some(FlowTable { count: 3, oldest: Duration::from_secs(900) });
-                }
+                look.flows = came(look, came_after);
             }
         };
-        // The old table stood still long enough; the new one has as many flows.
-        let old = looks(1.0, 5.0, started(BEGUN, true));
+        let first = |series: &[Facts]| plans(series).iter().position(|plan| plan.flows_arrived.is_some());
+        // The old tables stood still long enough; the new ones have as many rules, and nobody looked in between.
+        let old = looks(1.0, 5.0, started(BEGUN, -900.0));
         let mut series = old.clone();
-        series.extend(looks(5.4, 8.0, started(BEGUN, false)));
-        let first = plans(&series).iter().position(|plan| plan.flows_arrived.is_some());
-        assert_eq!(first, Some(old.len() + 3));
+        series.extend(looks(5.4, 8.0, started(BEGUN, 5.2)));
+        assert_eq!(first(&series), Some(old.len() + 4), "the flows have to be calm themselves");
         // The next restart, before anybody looked in between.
-        let mut series = looks(1.0, 3.0, started(BEGUN, false));
-        let before = series.len();
-        series.extend(looks(4.0, 7.0, started(BEGUN + 3, false)));
-        let first = plans(&series).iter().skip(before).position(|plan| plan.flows_arrived.is_some());
-        assert_eq!(first, Some(3));
+        let before = looks(1.0, 2.0, started(BEGUN, 0.5));
+        let mut series = before.clone();
+        series.extend(looks(4.0, 7.0, started(BEGUN + 3, 3.5)));
+        assert_eq!(first(&series), Some(before.len() + 3));
+    }
+
+    #[test]
+    fn the_flows_are_looked_at_seldom_and_only_while_the_tables_stand_still() {
+        let mut memory = Memory::default();
+        let mut looked = 0;
+        for look in looks(1.0, 11.0, |look| look.rules = Some(if look.now.as_secs() < BEGUN + 6 { 1 } else { 2 })) {
+            memory = memory.after(&look);
+            if is_time_for_flows(&look, &memory) {
+                memory = memory.after_flows(&look);
+                looked += 1;
+            }
+        }
+        // Of 26 looks; at 2.2, then every second one, and again from 1.2 s after the change on.
+        assert!((8..=12).contains(&looked), "{looked}");
     }
 
     #[test]
@@ -314,6 +370,6 @@ mod tests {
         assert!(!looks(1.0, 1.0, idle).iter().any(is_worth_a_look));
         assert!(looks(1.0, 1.0, |_| {}).iter().all(is_worth_a_look));
         let unknown: fn(&mut Facts) = |look| (look.flag, look.vswitchd) = (None, None);
-        assert_eq!(last_flag(&looks(1.0, 100.0, unknown)), None);
+        assert_eq!(flag(&looks(1.0, 100.0, unknown)), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Which standby pods may take over: one node at a time, the next after the one before is healthy again.
+//! Which standby pods may take over: one node at a time, the next after the one before is healthy again; and on a node one
+//! daemon set at a time, `ovs` first, so that what one hand-over waits for is not taken away by the other.
 //!
 //! Kubernetes counts a node as rolled as soon as its new pod is Ready and never looks at what happens after it took over.
 //! So a standby turns Ready only with a grant from here; a broken image or node stops the roll where it is.
@@ -7,14 +8,17 @@ use std::collections::BTreeMap;
 
 use super::view::PodView;
 use crate::model::ids::NodeName;
+use crate::model::names::COMPONENT_OVS;
 
 /// One node of an OVNChassis.
 #[derive(Clone, Debug)]
 pub struct RollingNode {
     pub node: NodeName,
     pub pods: Vec<PodView>,
-    /// The agent says that the datapath is up and ovn-controller is connected.
-    pub reports_health: bool,
+    /// The agent says that the datapath is up, and its flows are in.
+    pub reports_ovs: bool,
+    /// The agent says that ovn-controller is connected.
+    pub reports_controller: bool,
     /// Grants that its object carries now.
     pub granted: Vec<String>,
     /// Its gateway role is elsewhere for the roll: the turn ends when it is back.
@@ -27,23 +31,50 @@ impl RollingNode {
     }
 
     /// Pods that wait behind an older one.
-    fn standbys(&self) -> Vec<String> {
-        self.pods
-            .iter()
-            .filter(|p| !p.ending && !p.ready && self.before(p).next().is_some())
-            .map(|p| p.uid.clone())
-            .collect()
+    fn standbys(&self) -> impl Iterator<Item = &PodView> {
+        self.pods.iter().filter(|p| !p.ending && !p.ready && self.before(p).next().is_some())
+    }
+
+    fn is_granted(&self, pod: &PodView) -> bool {
+        self.granted.contains(&pod.uid)
+    }
+
+    /// The standbys whose turn it is on this node.
+    fn next(&self) -> Vec<String> {
+        let ovs = |pod: &&PodView| pod.component == COMPONENT_OVS;
+        let of_ovs = self.standbys().filter(ovs).count();
+        let ready = |pod: &PodView| match ovs(&pod) {
+            // One of ovn-controller that was granted has begun: it comes to its end first.
+            true => !self.is_under_way(|pod| !ovs(&pod)),
+            // A datapath that was handed over is no reason to wait when it is sick in its own right.
+            false => of_ovs == 0 && !self.is_under_way(|pod| ovs(&pod)),
+        };
+        self.standbys().filter(|pod| self.is_granted(pod) || ready(pod)).map(|pod| pod.uid.clone()).collect()
+    }
+
+    /// Whether a hand-over of these pods has begun and is not over: one that was granted waits behind an older one, or took
+    /// over and is not well yet.
+    fn is_under_way(&self, of: impl Fn(&PodView) -> bool) -> bool {
+        let mut pods = self.pods.iter().filter(|pod| of(pod));
+        pods.any(|pod| {
+            let well =
+                pod.ready && if pod.component == COMPONENT_OVS { self.reports_ovs } else { self.reports_controller };
+            pod.ending || self.is_granted(pod) && (!well || self.before(pod).next().is_some())
+        })
     }
 
     /// Every pod that is left runs, and the agent says so too.
     fn is_settled(&self) -> bool {
-        self.reports_health && self.pods.iter().all(|p| p.ready && !p.ending) && self.one_of_each()
+        self.reports_ovs
+            && self.reports_controller
+            && self.pods.iter().all(|p| p.ready && !p.ending)
+            && self.one_of_each()
     }
 
     fn has_the_turn(&self) -> bool {
         if self.granted.is_empty() {
             // A leader that died between the move and the grant.
-            return self.role_is_away && !self.standbys().is_empty();
+            return self.role_is_away && self.standbys().next().is_some();
         }
         !self.is_settled() || self.role_is_away
     }
@@ -61,10 +92,11 @@ impl RollingNode {
 pub fn grants(nodes: &[RollingNode]) -> BTreeMap<NodeName, Vec<String>> {
     let mut grants = BTreeMap::new();
     for node in nodes.iter().filter(|n| n.has_the_turn()) {
-        // Its turn goes on: what is granted stays as long as the pod is there, and standbys of the other set join.
+        // Its turn goes on: what is granted stays as long as the pod is there, and standbys of the other set join when it is
+        // well again.
         let mut uids: Vec<_> =
             node.granted.iter().filter(|uid| node.pods.iter().any(|p| p.uid == **uid)).cloned().collect();
-        uids.extend(node.standbys().into_iter().filter(|uid| !node.granted.contains(uid)));
+        uids.extend(node.next().into_iter().filter(|uid| !node.granted.contains(uid)));
         uids.truncate(8);
         if uids.is_empty() {
             // The pod that had the grant is gone and the node is not healthy: keep the turn, so that no other begins.
@@ -73,8 +105,7 @@ pub fn grants(nodes: &[RollingNode]) -> BTreeMap<NodeName, Vec<String>> {
         grants.insert(node.node.clone(), uids);
     }
     if grants.is_empty()
-        && let Some((node, mut uids)) =
-            nodes.iter().map(|n| (n, n.standbys())).find(|(_, standbys)| !standbys.is_empty())
+        && let Some((node, mut uids)) = nodes.iter().map(|n| (n, n.next())).find(|(_, standbys)| !standbys.is_empty())
     {
         uids.truncate(8);
         grants.insert(node.node.clone(), uids);
@@ -103,7 +134,8 @@ mod tests {
         RollingNode {
             node: name.into(),
             pods,
-            reports_health: true,
+            reports_ovs: true,
+            reports_controller: true,
             granted: granted.iter().map(|g| (*g).to_owned()).collect(),
             role_is_away: false,
         }
@@ -127,10 +159,10 @@ mod tests {
     #[test]
     fn the_next_waits_until_the_one_before_is_healthy_again() {
         let mut first = node("a", vec![pod("a-new", "ovs", true, 2)], &["a-new"]);
-        first.reports_health = false;
+        first.reports_controller = false;
         let waiting = [first.clone(), rolling("b", &[])];
         assert_eq!(of(&waiting), [("a".into(), vec!["a-new".into()])]);
-        first.reports_health = true;
+        first.reports_controller = true;
         assert_eq!(of(&[first, rolling("b", &[])]), [("b".into(), vec!["b-new".into()])]);
     }
 
@@ -148,6 +180,54 @@ mod tests {
         let mut second = rolling("b", &[]);
         second.role_is_away = true;
         assert_eq!(of(&[rolling("a", &[]), second]), [("b".into(), vec!["b-new".into()])]);
+    }
+
+    /// A node on which both sets are rolled, some of it granted.
+    fn rolling_both(ovs: Vec<PodView>, granted: &[&str]) -> RollingNode {
+        let mut pods = vec![pod("c-old", "ovn-controller", true, 1), pod("c-new", "ovn-controller", false, 2)];
+        pods.extend(ovs);
+        node("a", pods, granted)
+    }
+
+    fn granted_on(node: RollingNode) -> Vec<String> {
+        of(&[node]).into_iter().flat_map(|(_, uids)| uids).collect()
+    }
+
+    #[test]
+    fn the_second_daemon_set_of_a_node_begins_when_the_first_has_its_flows() {
+        let standby = || vec![pod("o-old", "ovs", true, 1), pod("o-new", "ovs", false, 2)];
+        assert_eq!(granted_on(rolling_both(standby(), &[])), ["o-new"]);
+        assert_eq!(granted_on(rolling_both(standby(), &["o-new"])), ["o-new"]);
+        let mut ending = standby();
+        (ending[0].ending, ending[1].ready) = (true, true);
+        assert_eq!(granted_on(rolling_both(ending, &["o-new"])), ["o-new"]);
+        let mut new = vec![pod("o-new", "ovs", true, 2)];
+        let mut held = rolling_both(new.clone(), &["o-new"]);
+        held.reports_ovs = false;
+        assert_eq!(granted_on(held), ["o-new"]);
+        assert_eq!(granted_on(rolling_both(new.clone(), &["o-new"])), ["o-new", "c-new"]);
+        // What ovn-controller says does not hold up its own successor.
+        let mut sick = rolling_both(new.clone(), &["o-new"]);
+        sick.reports_controller = false;
+        assert_eq!(granted_on(sick), ["o-new", "c-new"]);
+        new[0].ready = false;
+        assert_eq!(granted_on(rolling_both(new, &["o-new"])), ["o-new"]);
+    }
+
+    #[test]
+    fn a_sick_daemon_of_the_other_set_that_is_not_rolled_holds_up_nobody() {
+        let mut sick = rolling_both(vec![pod("o", "ovs", false, 1)], &[]);
+        sick.reports_ovs = false;
+        assert_eq!(granted_on(sick), ["c-new"]);
+    }
+
+    #[test]
+    fn a_hand_over_of_ovn_controller_that_has_begun_comes_to_its_end_first() {
+        let standby = || vec![pod("o-old", "ovs", true, 1), pod("o-new", "ovs", false, 2)];
+        assert_eq!(granted_on(rolling_both(standby(), &["c-new"])), ["c-new"]);
+        let mut over = node("a", standby(), &["c-new"]);
+        over.pods.push(pod("c-new", "ovn-controller", true, 2));
+        assert_eq!(granted_on(over), ["c-new", "o-new"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::pod::{
     BINARY, agent_resources, base_spec, daemon_container, daemon_image, environment, mount, mounts, security,
-    tls_mount, tls_volume, value_of, words,
+    tls_mount, tls_volume, value_of, with_readiness, words,
 };
 use super::{RenderContext, chassis_ref, labels, metadata, selector_labels};
 use crate::api::{DaemonResources, DatapathType, OVNChassis, UpdateStrategyType};
@@ -48,7 +48,7 @@ pub fn ovs_daemon_set(chassis: &OVNChassis, context: &RenderContext) -> DaemonSe
     let resources = resources(&chassis.spec.ovs);
     spec.containers = vec![
         daemon_container("ovsdb-server", chassis, context, security(&OVSDB_CAPABILITIES), resources.clone()),
-        daemon_container("ovs-vswitchd", chassis, context, vswitchd_security(chassis), resources),
+        with_readiness(daemon_container("ovs-vswitchd", chassis, context, vswitchd_security(chassis), resources)),
     ];
     let name = chassis_ref(chassis).ovs_daemon_set();
     daemon_set(chassis, context, name, COMPONENT_OVS, "ovs-vswitchd", spec)
@@ -57,13 +57,13 @@ pub fn ovs_daemon_set(chassis: &OVNChassis, context: &RenderContext) -> DaemonSe
 /// `{chassis}-ovn-controller`: the only pod that holds a database credential, and none of the Kubernetes API.
 pub fn ovn_controller_daemon_set(chassis: &OVNChassis, context: &RenderContext) -> DaemonSet {
     let mut spec = base_spec(chassis, context);
-    let mut container = daemon_container(
+    let mut container = with_readiness(daemon_container(
         "ovn-controller",
         chassis,
         context,
         security(&OVN_CONTROLLER_CAPABILITIES),
         resources(&chassis.spec.controller),
-    );
+    ));
     if let Some(secret) = &context.node_client_secret {
         spec.volumes.get_or_insert_default().push(tls_volume(secret));
         container.volume_mounts.get_or_insert_default().push(tls_mount());
@@ -318,7 +318,9 @@ mod tests {
             assert_eq!(container.command, hook("start"));
             let pre_stop = container.lifecycle.as_ref().unwrap().pre_stop.as_ref().unwrap();
             assert_eq!(pre_stop.exec.as_ref().unwrap().command, hook("pre-stop"));
-            assert_eq!(container.readiness_probe.as_ref().unwrap().exec.as_ref().unwrap().command, hook("ready"));
+            // The probe of ovs-vswitchd asks ovsdb-server as well: kubelet starts one process for both.
+            let probe = container.readiness_probe.as_ref().map(|probe| probe.exec.as_ref().unwrap().command.clone());
+            assert_eq!(probe, (name != "ovsdb-server").then(|| hook("ready")));
         }
     }
 

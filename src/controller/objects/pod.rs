@@ -185,23 +185,27 @@ pub fn daemon_container(
             pre_stop: Some(LifecycleHandler { exec: Some(exec(run("pre-stop"))), ..LifecycleHandler::default() }),
             ..Lifecycle::default()
         }),
-        // An old pod that is not Ready is deleted by a surging DaemonSet at once, so one slow probe must not count.
-        readiness_probe: Some(Probe {
-            exec: Some(exec(run("ready"))),
-            period_seconds: Some(10),
-            timeout_seconds: Some(10),
-            // A DaemonSet with surge deletes an old pod that is not Ready at once, whatever was granted. A machine that is
-            // busy for a minute must not look like a daemon that is gone: a daemon that ends makes its container not Ready
-            // without any probe.
-            failure_threshold: Some(9),
-            success_threshold: Some(1),
-            ..Probe::default()
-        }),
         resources,
         security_context: Some(security_context),
         volume_mounts: Some(mounts()),
         ..Container::default()
     }
+}
+
+/// The container whose probe tells the readiness of all daemons of its pod.
+pub fn with_readiness(mut container: Container) -> Container {
+    container.readiness_probe = Some(Probe {
+        exec: Some(exec(words(&[BINARY, "hook", "ready", &container.name]))),
+        period_seconds: Some(10),
+        timeout_seconds: Some(10),
+        // A DaemonSet with surge deletes an old pod that is not Ready at once, whatever was granted. A machine that is
+        // busy for a minute must not look like a daemon that is gone: a daemon that ends makes its container not Ready
+        // without any probe.
+        failure_threshold: Some(9),
+        success_threshold: Some(1),
+        ..Probe::default()
+    });
+    container
 }
 
 /// Root, because the run folders and sockets are root's, with these capabilities and no others.
