@@ -14,6 +14,7 @@ use super::metrics::{AgentMetrics, Outcome};
 use crate::api::{OVNChassisNode, OVNChassisNodeStatus};
 use crate::cluster::call::now;
 use crate::cluster::{Cache, ClusterError, ObjectKey, call};
+use crate::hook::lock::PodUid;
 use crate::model::conditions::set_condition;
 use crate::model::names::AGENT_FIELD_MANAGER;
 
@@ -25,7 +26,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The status that the object should have, as far as it is the agent's: `None` when it has it already.
 ///
 /// Times are not compared: a condition keeps its time unless its status flips.
-pub fn plan_status(report: &Report, found: Option<&OVNChassisNodeStatus>, now: &Time) -> Option<OVNChassisNodeStatus> {
+pub fn plan_status(
+    report: &Report,
+    pod: Option<&PodUid>,
+    found: Option<&OVNChassisNodeStatus>,
+    now: &Time,
+) -> Option<OVNChassisNodeStatus> {
     let empty = OVNChassisNodeStatus::default();
     let found = found.unwrap_or(&empty);
     let mut conditions: Vec<Condition> = found
@@ -48,6 +54,7 @@ pub fn plan_status(report: &Report, found: Option<&OVNChassisNodeStatus>, now: &
         observed: report.observed.clone(),
         conditions,
         versions: Some(report.versions.clone()),
+        reported_by: pod.map(ToString::to_string),
         drain: None,
     };
     let mut agents_part = found.clone();
@@ -60,6 +67,7 @@ pub fn plan_status(report: &Report, found: Option<&OVNChassisNodeStatus>, now: &
 pub async fn keep_status(
     api: Api<OVNChassisNode>,
     key: ObjectKey,
+    pod: Option<PodUid>,
     cache: Cache<OVNChassisNode>,
     mut changed: watch::Receiver<u64>,
     mut reports: watch::Receiver<Option<Report>>,
@@ -74,7 +82,7 @@ pub async fn keep_status(
             report.as_ref().is_some_and(|report| object.metadata.generation.unwrap_or_default() <= report.generation)
         });
         let plan = match (&report, &object) {
-            (Some(report), Some(object)) => plan_status(report, object.status.as_ref(), &Time(now())),
+            (Some(report), Some(object)) => plan_status(report, pod.as_ref(), object.status.as_ref(), &Time(now())),
             _ => None,
         };
         let mut retry = None;
@@ -148,32 +156,44 @@ mod tests {
 
     #[test]
     fn the_same_report_later_is_no_write() {
-        let first = plan_status(&report(true, "m"), None, &at(10)).unwrap();
-        assert_eq!(plan_status(&report(true, "m"), Some(&first), &at(20)), None);
+        let first = plan_status(&report(true, "m"), None, None, &at(10)).unwrap();
+        assert_eq!(plan_status(&report(true, "m"), None, Some(&first), &at(20)), None);
     }
 
     #[test]
     fn a_condition_keeps_its_time_until_its_status_flips() {
-        let first = plan_status(&report(true, "m"), None, &at(10)).unwrap();
-        let second = plan_status(&report(true, "other"), Some(&first), &at(20)).unwrap();
+        let first = plan_status(&report(true, "m"), None, None, &at(10)).unwrap();
+        let second = plan_status(&report(true, "other"), None, Some(&first), &at(20)).unwrap();
         assert_eq!(second.conditions[0].last_transition_time, at(10));
-        let third = plan_status(&report(false, "other"), Some(&second), &at(30)).unwrap();
+        let third = plan_status(&report(false, "other"), None, Some(&second), &at(30)).unwrap();
         assert_eq!(third.conditions[0].last_transition_time, at(30));
         assert_eq!(third.applied_hash, None);
     }
 
     #[test]
+    fn another_pod_that_says_the_same_says_it_anew() {
+        let pod: PodUid = "pod-b".parse().unwrap();
+        let first = plan_status(&report(true, "m"), None, None, &at(10)).unwrap();
+        let second = plan_status(&report(true, "m"), Some(&pod), Some(&first), &at(20)).unwrap();
+        assert_eq!(second.reported_by.as_deref(), Some("pod-b"));
+        assert_eq!(plan_status(&report(true, "m"), Some(&pod), Some(&second), &at(30)), None);
+    }
+
+    #[test]
     fn the_controllers_part_is_neither_compared_nor_written() {
-        let mut found = plan_status(&report(true, "m"), None, &at(10)).unwrap();
+        let mut found = plan_status(&report(true, "m"), None, None, &at(10)).unwrap();
         found.drain = Some(DrainReport::default());
-        assert_eq!(plan_status(&report(true, "m"), Some(&found), &at(20)), None);
-        assert_eq!(plan_status(&report(false, "m"), Some(&found), &at(20)).unwrap().drain, None);
+        assert_eq!(plan_status(&report(true, "m"), None, Some(&found), &at(20)), None);
+        assert_eq!(plan_status(&report(false, "m"), None, Some(&found), &at(20)).unwrap().drain, None);
     }
 
     #[test]
     fn what_somebody_else_wrote_into_our_part_is_put_right() {
-        let mut found = plan_status(&report(true, "m"), None, &at(10)).unwrap();
+        let mut found = plan_status(&report(true, "m"), None, None, &at(10)).unwrap();
         found.applied_hash = Some("forged".into());
-        assert_eq!(plan_status(&report(true, "m"), Some(&found), &at(20)).unwrap().applied_hash.as_deref(), Some("h"));
+        assert_eq!(
+            plan_status(&report(true, "m"), None, Some(&found), &at(20)).unwrap().applied_hash.as_deref(),
+            Some("h")
+        );
     }
 }

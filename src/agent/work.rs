@@ -69,7 +69,7 @@ pub async fn work(
         watcher::Config::default().fields(&format!("metadata.name={}", settings.node_name)).page_size(1);
     tokio::select! {
         never = follow(api.clone(), only_this_node, cache.clone(), Absent::Wait) => match never {},
-        never = keep_status(api, key, cache, object_changed.clone(), reports, metrics.clone()) => match never {},
+        never = keep_status(api, key, settings.pod.clone(), cache, object_changed.clone(), reports, metrics.clone()) => match never {},
         () = probe_daemons(settings.dirs.clone(), look.clone(), publish_probes) => Err(AgentError::Ended("the probes")),
         never = keep(restarts, view.clone(), handover) => match never {},
         result = worker.run(view.clone(), object_changed, probes, look) => result,

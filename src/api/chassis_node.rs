@@ -108,6 +108,9 @@ pub struct OVNChassisNodeStatus {
     /// Versions of the daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<NodeVersions>,
+    /// UID of the pod whose agent says all this. Once another pod has taken over, it is about one that is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_by: Option<String>,
     /// Where the node is on its way; written by the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainReport>,

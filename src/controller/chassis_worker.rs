@@ -362,6 +362,7 @@ fn grant(world: &World, chassis: &ChassisRef) {
                 node: name,
                 reports_ovs: is_true(node::OVS_READY),
                 reports_controller: is_true(node::CONTROLLER_READY),
+                reported_by: object.status.as_ref().and_then(|s| s.reported_by.clone()),
                 granted: object.spec.handover.as_ref().map(|h| h.grants.clone()).unwrap_or_default(),
             }
         })

@@ -179,7 +179,7 @@ pub(super) struct Revalidators {
     memory: Memory,
     /// Locked for as long as a pause is or may be in force.
     lock: Option<File>,
-    /// False where this process can die without its daemon, and where nobody asked for pauses.
+    /// False where this process can die without its daemon.
     may_pause: bool,
 }
 
@@ -191,7 +191,7 @@ impl Revalidators {
     pub(super) fn new(node: WarmRestart, at_most: Duration) -> Self {
         // The death of process 1 ends everything in its pid namespace. Any other parent could die and leave a daemon
         // behind whose pause nobody ends.
-        let may_pause = std::process::id() == 1 && !at_most.is_zero();
+        let may_pause = std::process::id() == 1;
         Self { node, at_most, memory: Memory::default(), lock: None, may_pause }
     }
 
@@ -249,6 +249,9 @@ impl Revalidators {
     }
 
     async fn try_pause(&mut self) -> Result<Pause, WarmRestartError> {
+        if self.at_most.is_zero() {
+            return Ok(Pause::Left("it is switched off"));
+        }
         if !self.may_pause {
             return Ok(Pause::Left("this entrypoint is not process 1 of its container"));
         }

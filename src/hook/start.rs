@@ -47,7 +47,7 @@ pub struct StartArgs {
     #[arg(long, hide = true, default_value_t = millis(FLAG_AT_MOST), value_name = "MS")]
     flow_restore_wait_at_most_ms: u64,
     /// How long the revalidators may be paused for a starting ovn-controller (ovs-vswitchd), in milliseconds; 0: never
-    #[arg(long, hide = true, env = "OVN_CHASSIS_REVALIDATORS_PAUSED_AT_MOST_MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=millis(PAUSE_AT_MOST)), value_name = "MS")]
+    #[arg(long, hide = true, env = "OVN_CHASSIS_REVALIDATORS_PAUSED_AT_MOST_MS", default_value_t = millis(PAUSE_AT_MOST), value_parser = clap::value_parser!(u64).range(0..=millis(PAUSE_AT_MOST)), value_name = "MS")]
     revalidators_paused_at_most_ms: u64,
     /// Folder with tls.crt, tls.key and ca.crt (ovn-controller); used when it holds them
     #[arg(long, default_value = "/etc/ovn-chassis/tls", value_name = "DIR")]

@@ -13,7 +13,6 @@ fn hook(stage: &Stage, name: &str, program: Program, uid: &str) -> Program {
     program
         .args([env!("CARGO_BIN_EXE_ovn-chassis"), "hook", "start", name, "--"])
         .env("POD_UID", uid)
-        .env("OVN_CHASSIS_REVALIDATORS_PAUSED_AT_MOST_MS", "15000")
         .env("OVS_RUNDIR", node.ovs_rundir.display().to_string())
         .env("OVN_RUNDIR", node.ovn_rundir.display().to_string())
         .env("OVS_DBDIR", node.folder.display().to_string())

@@ -51,7 +51,6 @@ impl Node {
         command.env_clear().env("PATH", path).env("POD_UID", uid);
         command.env("OVS_RUNDIR", self.path("ovs")).env("OVN_RUNDIR", self.path("ovn"));
         command.env("OVS_DBDIR", self.path("etc")).env("OVN_CHASSIS_RUN_DIR", self.path("run"));
-        command.env("OVN_CHASSIS_REVALIDATORS_PAUSED_AT_MOST_MS", "15000");
         command
     }
 

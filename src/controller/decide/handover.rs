@@ -19,6 +19,8 @@ pub struct RollingNode {
     pub reports_ovs: bool,
     /// The agent says that ovn-controller is connected.
     pub reports_controller: bool,
+    /// The pod of that agent; none for an agent outside a pod.
+    pub reported_by: Option<String>,
     /// Grants that its object carries now.
     pub granted: Vec<String>,
     /// Its gateway role is elsewhere for the roll: the turn ends when it is back.
@@ -57,15 +59,20 @@ impl RollingNode {
     fn is_under_way(&self, of: impl Fn(&PodView) -> bool) -> bool {
         let mut pods = self.pods.iter().filter(|pod| of(pod));
         pods.any(|pod| {
-            let well =
-                pod.ready && if pod.component == COMPONENT_OVS { self.reports_ovs } else { self.reports_controller };
+            let reported = if pod.component == COMPONENT_OVS { self.reports_ovs } else { self.reports_controller };
+            let well = pod.ready && reported && self.report_is_current();
             pod.ending || self.is_granted(pod) && (!well || self.before(pod).next().is_some())
         })
     }
 
+    fn report_is_current(&self) -> bool {
+        is_current(self.reported_by.as_deref(), &self.pods)
+    }
+
     /// Every pod that is left runs, and the agent says so too.
     fn is_settled(&self) -> bool {
-        self.reports_ovs
+        self.report_is_current()
+            && self.reports_ovs
             && self.reports_controller
             && self.pods.iter().all(|p| p.ready && !p.ending)
             && self.one_of_each()
@@ -86,6 +93,12 @@ impl RollingNode {
         }
         number.values().all(|n| *n == 1)
     }
+}
+
+/// Whether a report is about the pods that there are: one of a pod that is gone, or about to go, says nothing of its
+/// successor.
+pub fn is_current(reported_by: Option<&str>, pods: &[PodView]) -> bool {
+    reported_by.is_none_or(|uid| pods.iter().any(|pod| pod.uid == uid && !pod.ending))
 }
 
 /// Grants for each node that is to have some.
@@ -136,6 +149,7 @@ mod tests {
             pods,
             reports_ovs: true,
             reports_controller: true,
+            reported_by: None,
             granted: granted.iter().map(|g| (*g).to_owned()).collect(),
             role_is_away: false,
         }
@@ -212,6 +226,20 @@ mod tests {
         assert_eq!(granted_on(sick), ["o-new", "c-new"]);
         new[0].ready = false;
         assert_eq!(granted_on(rolling_both(new, &["o-new"])), ["o-new"]);
+    }
+
+    #[test]
+    fn what_the_pod_before_said_is_no_word_about_its_successor() {
+        let mut node = node("a", vec![pod("a-new", "ovs", true, 2)], &["a-new"]);
+        node.reported_by = Some("a-old".into());
+        assert_eq!(of(&[node.clone(), rolling("b", &[])]), [("a".into(), vec!["a-new".into()])]);
+        node.reported_by = Some("a-new".into());
+        assert_eq!(of(&[node, rolling("b", &[])]), [("b".into(), vec!["b-new".into()])]);
+        let mut both = rolling_both(vec![pod("o-new", "ovs", true, 2)], &["o-new"]);
+        both.reported_by = Some("o-old".into());
+        assert_eq!(granted_on(both.clone()), ["o-new"]);
+        both.reported_by = Some("o-new".into());
+        assert_eq!(granted_on(both), ["o-new", "c-new"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::before_gateway_off::{ASK_AGAIN, look_when_quiet};
 use super::gateway_ports::Ports;
+use super::handover::is_current;
 use super::order::until;
 use super::plan::{Plan, Step};
 use super::view::{NodeView, PodView};
@@ -104,11 +105,16 @@ pub fn may_restore(view: &NodeView, now: Timestamp) -> Result<(), Option<Timesta
 
 /// Whether every pod runs alone and the agent says that all is well.
 pub fn is_healthy(view: &NodeView) -> bool {
-    let conditions = view.ocn.as_ref().and_then(|o| o.status.as_ref()).map(|s| s.conditions.as_slice());
-    let is_true = |type_: &str| conditions.unwrap_or_default().iter().any(|c| c.type_ == type_ && c.status == "True");
+    let status = view.ocn.as_ref().and_then(|o| o.status.as_ref());
+    let conditions = status.map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let is_true = |type_: &str| conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
+    let current = is_current(status.and_then(|s| s.reported_by.as_deref()), &view.pods);
     let alone = |pod: &PodView| view.pods.iter().filter(|other| other.component == pod.component).count() == 1;
     use crate::model::conditions::node::{CONTROLLER_READY, OVS_READY};
-    is_true(OVS_READY) && is_true(CONTROLLER_READY) && view.pods.iter().all(|p| p.ready && !p.ending && alone(p))
+    current
+        && is_true(OVS_READY)
+        && is_true(CONTROLLER_READY)
+        && view.pods.iter().all(|p| p.ready && !p.ending && alone(p))
 }
 
 /// What to do with the priority of a gateway that keeps its role; says what is going on, if something is.
