@@ -25,7 +25,7 @@ use super::objects::{access, daemon_sets};
 use super::observe::{is_chassis_pod, is_over, pod_view};
 use super::wake::{Bell, Key};
 use super::world::{World, node_object};
-use crate::api::OVNChassis;
+use crate::api::{DepartedNode, OVNChassis};
 use crate::cluster::events::{Happening, Severity, reference};
 use crate::cluster::jobs::{JobPhase, phase};
 use crate::cluster::{Cache, ClusterError, ObjectKey, call};
@@ -377,7 +377,10 @@ fn grant(world: &World, chassis: &ChassisRef) {
 
 /// Registrations of departed nodes that came back: told, counted, and removed once the node is gone for good.
 async fn returned(world: &World, chassis: &ChassisRef, object: &OVNChassis, memory: &mut Memory) {
-    let departed = object.status.as_ref().map(|s| s.departed.clone()).unwrap_or_default();
+    let status = object.status.clone().unwrap_or_default();
+    // A node that is back has its own worker.
+    let is_back = |gone: &DepartedNode| status.nodes.iter().any(|n| n.name == gone.name);
+    let departed: Vec<_> = status.departed.iter().filter(|gone| !is_back(gone)).collect();
     if departed.is_empty() {
         return;
     }
@@ -393,7 +396,7 @@ async fn returned(world: &World, chassis: &ChassisRef, object: &OVNChassis, memo
             c.status.iter().flat_map(|s| &s.nodes).filter_map(|n| n.system_id.clone()).collect::<Vec<_>>()
         }))
         .collect();
-    for gone in departed.iter().filter(|d| !in_use.contains(&d.system_id)) {
+    for gone in departed.into_iter().filter(|d| !in_use.contains(&d.system_id)) {
         let Some(row) = registrations.iter().find(|r| r.name.as_str() == gone.system_id) else { continue };
         let tries = memory.returned.entry(row.uuid.to_string()).or_insert(0);
         if *tries == 0 {

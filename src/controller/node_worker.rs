@@ -211,14 +211,7 @@ async fn look_at_ports(world: &World, view: &NodeView, rows_are_gone: bool, memo
 fn report(world: &World, chassis: &ChassisRef, view: &NodeView, plan: &Plan) -> bool {
     let Some(entry) = &plan.entry else { return false };
     let pending = Pending { entry: entry.clone(), ports: plan.ports.clone(), base: view.record.clone() };
-    let shown = match &pending.entry {
-        super::decide::Entry::Is(wanted) => view.record.as_ref().is_some_and(|is| {
-            let mut is = is.clone();
-            is.last_transition_time = None;
-            is == **wanted
-        }),
-        _ => view.record.is_none(),
-    };
+    let shown = pending.entry.is_shown(view);
     let changed = world.board(chassis, |board| {
         if shown {
             board.pending.remove(&view.node);

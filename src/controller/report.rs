@@ -204,7 +204,10 @@ pub fn merge(
                     Some(time) => Some(time),
                     None => Some(Time(now)),
                 };
-                status.departed.retain(|d| d.name != record.name);
+                // Until it is known under which id a node is back, the last one may be the one that it registers under.
+                if record.system_id.is_some() {
+                    status.departed.retain(|d| d.name != record.name);
+                }
                 match at.and_then(|i| status.nodes.get_mut(i)) {
                     Some(slot) => *slot = record,
                     None => status.nodes.push(record),

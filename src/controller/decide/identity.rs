@@ -49,6 +49,14 @@ fn recorded(view: &NodeView) -> Option<SystemId> {
         .or_else(|| usable(view.object.as_ref().and_then(|o| o.system_id())))
 }
 
+/// The id that a node had when it left the last time, if it leaves again before anybody knows which one it has: its
+/// daemons register under what its own disk holds.
+fn left_with(view: &NodeView) -> Option<SystemId> {
+    let departed = view.departed.as_ref().filter(|_| !view.selected)?;
+    let id = SystemId::parse(&departed.system_id).ok()?;
+    (!view.ids_elsewhere.contains_key(&id)).then_some(id)
+}
+
 /// Decides a node's id.
 pub fn identity(view: &NodeView) -> Identity {
     let taken_by = |id: &SystemId| view.ids_elsewhere.get(id).and_then(|nodes| nodes.first()).cloned();
@@ -62,7 +70,7 @@ pub fn identity(view: &NodeView) -> Identity {
         };
     }
     let observed = view.ocn.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.observed.as_ref());
-    let Some(observed) = observed else { return Identity::Waiting };
+    let Some(observed) = observed else { return left_with(view).map_or(Identity::Waiting, Identity::Recorded) };
     match observed.system_id.as_deref() {
         Some(text) => match SystemId::parse(text) {
             Ok(id) => match taken_by(&id) {
@@ -71,9 +79,10 @@ pub fn identity(view: &NodeView) -> Identity {
             },
             Err(error) => Identity::Invalid(error.to_string()),
         },
-        None => match &view.object {
-            Some(object) => Identity::New(SystemId::from_node_uid(&object.uid)),
-            None => Identity::Waiting,
+        None => match (left_with(view), &view.object) {
+            (Some(id), _) => Identity::Recorded(id),
+            (None, Some(object)) => Identity::New(SystemId::from_node_uid(&object.uid)),
+            (None, None) => Identity::Waiting,
         },
     }
 }

@@ -20,6 +20,8 @@ pub fn is_forgotten(view: &NodeView) -> bool {
         return false;
     }
     match (&view.ocn, &view.departed) {
+        // It began anew, if no further than this: it leaves as any other does, for its daemons may have registered.
+        (_, Some(_)) if is_marked(view) => false,
         (Some(ocn), Some(departed)) => {
             let id = ocn.spec.system_id.as_deref();
             ocn.spec.leaving && id.is_none_or(|id| id == departed.system_id)
@@ -34,7 +36,26 @@ fn has_unfinished_deletion(view: &NodeView) -> bool {
     view.job(JobKind::ChassisDel).is_some_and(|job| !job.phase.is_finished() && !job.ending)
 }
 
-/// Clears what a forgotten node leaves behind: its object, then its Job's end.
+/// Whether the node's daemons run or may start at any moment, and register with them.
+pub fn may_register(view: &NodeView) -> bool {
+    is_marked(view) || !view.pods.is_empty()
+}
+
+fn is_marked(view: &NodeView) -> bool {
+    let label = chassis_ref(&view.chassis).owner_label_value();
+    view.object.as_ref().and_then(|o| o.owner_label()) == Some(label.as_str())
+}
+
+/// The id of a node whose rows are confirmed to be gone and which the status does not call departed yet. That comes
+/// first, also if its labels are back: a node that begins anew before would be forgotten while it registers.
+pub fn departing(view: &NodeView) -> Option<&SystemId> {
+    let id = view.outcomes.deregistered.as_ref()?;
+    let spec = view.ocn.as_ref().map(|o| &o.spec).filter(|spec| spec.leaving)?;
+    let of_this_life = view.record.is_some() && spec.system_id.as_deref() == Some(id.as_str());
+    (of_this_life && !may_register(view)).then_some(id)
+}
+
+/// Clears what a forgotten node leaves behind: its object, then its Jobs' ends.
 pub fn remains(view: &NodeView) -> Plan {
     let mut plan = Plan::default();
     release(view, &mut plan);
@@ -45,14 +66,20 @@ pub fn remains(view: &NodeView) -> Plan {
         let message = format!("no row of node {} is left in the Southbound database", view.node);
         plan.steps.push(Step::ChangeJobs(vec![(JobKind::ChassisDel, JobChange::Complete { message })]));
     }
+    for kind in [JobKind::Apply, JobKind::Evacuate] {
+        // Of a node that was back for a moment and left for good before its agent answered: nobody ends it any more.
+        if let Some(job) = view.job(kind).filter(|job| !job.phase.is_finished() && !job.ending) {
+            let why = "the node left, and nobody is there to answer";
+            plan.steps.push(Step::DeleteJob { kind, uid: job.uid.clone(), why });
+        }
+    }
     plan.done = plan.steps.is_empty() && !view.selected;
     plan
 }
 
 /// Takes our marks off the Node.
 fn release(view: &NodeView, plan: &mut Plan) {
-    let label = chassis_ref(&view.chassis).owner_label_value();
-    if view.object.as_ref().and_then(|o| o.owner_label()) == Some(label.as_str()) {
+    if is_marked(view) {
         plan.steps.push(Step::ReleaseNode);
     }
 }
@@ -104,10 +131,6 @@ pub fn deregister(view: &NodeView, spec: &OVNChassisNodeSpec, id: Option<&System
     // The daemons end first: a row that is deleted while ovn-controller runs is back within milliseconds.
     release(view, plan);
     let released = !plan.steps.contains(&Step::ReleaseNode);
-    if !released && view.outcomes.deregistered.is_some() {
-        // The node was ours again in between, and may have registered again.
-        plan.steps.insert(0, Step::ForgetOutcomes);
-    }
     if !released || !view.pods.is_empty() {
         let names: Vec<_> = view.pods.iter().map(|p| p.name.clone()).collect();
         let message = format!("waits for the node's pods to end: {}", super::wanted::some_of(&names));

@@ -27,10 +27,18 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
     if leaving::is_forgotten(view) {
         return leaving::remains(view);
     }
+    if let Some(id) = leaving::departing(view).filter(|_| view.selected) {
+        return Plan { entry: Some(Entry::Departs { system_id: Some(id.clone()) }), ..Plan::default() };
+    }
     let identity = identity(view);
     let wanted = wanted(view, &identity, now);
     let id = identity.id().cloned();
     let mut plan = Plan::default();
+    if view.outcomes.deregistered.is_some() && leaving::may_register(view) {
+        // A deregistration counts as long as nothing can register again. Forgotten as soon as that is seen: the Node may
+        // be gone the next moment, and with it what tells.
+        plan.steps.push(Step::ForgetOutcomes);
+    }
     mark_node(view, id.as_ref(), &mut plan);
     if let Some(trouble) = view.trouble.as_ref().filter(|t| t.needs_help) {
         plan.entry = Some(entry(view, id.as_ref(), Reason::NotAllowed, trouble.message.clone()));
@@ -69,6 +77,11 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
     }
     if let (Some(target), Some(id)) = (&wanted.after_move, &id) {
         before_gateway_off::move_traffic(view, target, id, now, &mut plan);
+        return plan;
+    }
+    if wanted.spec.leaving && view.record.is_none() {
+        // Until the status has it (again), nothing but its mark may tell it from a node that left: no Job, no step yet.
+        plan.entry = plan.entry.or_else(|| Some(steady(view, &identity, &wanted)));
         return plan;
     }
     if wanted.hold.is_none() && wanted.spec.evacuate && !is_evacuated(view) {

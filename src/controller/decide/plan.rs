@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::view::NodeView;
 use crate::api::{NodeRecord, OVNChassisNodeSpec};
 use crate::cluster::events::Happening;
 use crate::model::ids::SystemId;
@@ -68,6 +69,24 @@ pub enum Entry {
     Departs { system_id: Option<SystemId> },
     /// It goes without a trace.
     Goes,
+}
+
+impl Entry {
+    /// Whether the status says just this already; times are the reporter's.
+    pub fn is_shown(&self, view: &NodeView) -> bool {
+        match self {
+            Self::Is(wanted) => view.record.as_ref().is_some_and(|is| {
+                let mut is = is.clone();
+                is.last_transition_time = None;
+                is == **wanted
+            }),
+            // An id that is to be remembered is not shown by an entry that is not there.
+            Self::Departs { system_id: Some(id) } => {
+                view.record.is_none() && view.departed.as_ref().is_some_and(|d| d.system_id == id.as_str())
+            }
+            Self::Departs { system_id: None } | Self::Goes => view.record.is_none(),
+        }
+    }
 }
 
 /// The plan of one pass.
