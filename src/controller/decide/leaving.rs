@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::gateway::{Failure, fail, failure_message, settings_key};
+use super::gateway::{self, Failure, fail, failure_message, settings_key};
 use super::order::{entry, until};
 use super::plan::{Entry, JobChange, Plan, Step};
 use super::reason::Reason;
@@ -154,14 +154,22 @@ pub fn deregister(view: &NodeView, spec: &OVNChassisNodeSpec, id: Option<&System
         plan.entry = Some(entry(view, Some(id), Reason::DuplicateSystemId, message));
         return;
     }
-    delete_rows(view, id, &work, now, plan);
+    delete_rows(view, spec, id, &work, now, plan);
 }
 
-fn delete_rows(view: &NodeView, id: &SystemId, work: &Standing, now: Timestamp, plan: &mut Plan) {
+fn delete_rows(
+    view: &NodeView,
+    spec: &OVNChassisNodeSpec,
+    id: &SystemId,
+    work: &Standing,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
     let failed = |cause: String, reason| Failure { kind: JobKind::ChassisDel, reason, cause };
     let not_ready = match (&view.ovn_remote, &view.southbound) {
         (Err(problem), _) => Some((Reason::CentralNotReady, problem.message.clone())),
         (Ok(_), DatabaseState::Unfit(why)) => Some((Reason::DatabaseNotSynced, format!("Southbound database: {why}"))),
+        _ if spec.evacuate => gateway::not_ready(view),
         _ => None,
     };
     match work {
@@ -202,8 +210,9 @@ fn delete_rows(view: &NodeView, id: &SystemId, work: &Standing, now: Timestamp, 
     let tried = view.outcomes.last_error.clone().map(|e| format!("last try: {e}"));
     plan.entry = Some(entry(view, Some(id), Reason::DeletingRows, tried.unwrap_or_default()));
     if view.ovn_remote.is_ok() {
-        if view.duties.rows.is_some_and(|rows| rows > 0) {
-            // Somebody put rows back since the evacuation: they go before the registration does.
+        // Rows that somebody put back since the evacuation go before the registration does. Whether there are any is
+        // asked where a gateway leaves and the Northbound is not followed now: nobody would look again later.
+        if view.duties.rows.map_or(spec.evacuate, |rows| rows > 0) {
             plan.steps.push(Step::Evacuate { system_id: id.clone() });
         }
         plan.steps.push(Step::Deregister { system_id: id.clone() });

@@ -39,7 +39,10 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
         // be gone the next moment, and with it what tells.
         plan.steps.push(Step::ForgetOutcomes);
     }
-    mark_node(view, id.as_ref(), &mut plan);
+    let is_new = view.ocn.is_none();
+    if !is_new {
+        mark_node(view, id.as_ref(), &mut plan);
+    }
     if let Some(trouble) = view.trouble.as_ref().filter(|t| t.needs_help) {
         plan.entry = Some(entry(view, id.as_ref(), Reason::NotAllowed, trouble.message.clone()));
     }
@@ -52,6 +55,11 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
         return plan;
     }
     stale_jobs(view, wanted.after_move.as_ref().unwrap_or(&wanted.spec), &mut plan);
+    if wanted.spec.leaving && view.record.is_none() {
+        // Until the status has it (again), nothing would tell it from a node that left already.
+        plan.entry = plan.entry.or_else(|| Some(steady(view, &identity, &wanted)));
+        return plan;
+    }
     let before = view.ocn.as_ref().map(|o| &o.spec);
     if before != Some(&wanted.spec) {
         // What an earlier drain brought says nothing about this one.
@@ -70,6 +78,10 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
             delete_finished(view, &[JobKind::ChassisDel], &mut plan);
         }
         plan.steps.push(Step::WriteNode(Box::new(wanted.spec.clone())));
+        if is_new {
+            // The mark starts the pods: by then something stands that tells that the node is in use, whatever ends here.
+            mark_node(view, id.as_ref(), &mut plan);
+        }
         if plan.entry.is_none() {
             plan.entry = Some(steady(view, &identity, &wanted));
         }
@@ -77,11 +89,6 @@ pub fn decide(view: &NodeView, now: Timestamp) -> Plan {
     }
     if let (Some(target), Some(id)) = (&wanted.after_move, &id) {
         before_gateway_off::move_traffic(view, target, id, now, &mut plan);
-        return plan;
-    }
-    if wanted.spec.leaving && view.record.is_none() {
-        // Until the status has it (again), nothing but its mark may tell it from a node that left: no Job, no step yet.
-        plan.entry = plan.entry.or_else(|| Some(steady(view, &identity, &wanted)));
         return plan;
     }
     if wanted.hold.is_none() && wanted.spec.evacuate && !is_evacuated(view) {

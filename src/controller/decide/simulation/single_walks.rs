@@ -142,6 +142,54 @@ fn a_node_that_is_deleted_before_the_status_shows_its_return_is_not_said_to_be_d
     ]);
 }
 
+#[test]
+fn gateway_rows_that_are_put_back_while_the_northbound_is_away_do_not_outlive_the_node() {
+    walk([
+        pass(3),
+        Agent,
+        pass(3),
+        Agent,
+        labels(false, false),
+        PodsFollow,
+        DeleteNode,
+        pass(2),
+        Report,
+        pass(0),
+        Report,
+        Event::Seconds(30),
+        pass(1),
+        pass(2),
+        pass(0),
+        Report,
+        Event::Northbound(false),
+        Event::RowsPutBack,
+        PodsFollow,
+        pass(2),
+        pass(1),
+    ]);
+}
+
+#[test]
+fn a_node_that_is_deleted_and_created_anew_while_it_comes_back_leaves_no_chassis_row_behind() {
+    let mut toy = Toy::new();
+    toy.happens(labels(true, false));
+    toy.settle();
+    toy.happens(labels(false, false));
+    toy.settle();
+    toy.happens(labels(true, false));
+    // Dies right after the step that starts the pods.
+    let steps = decide(&toy.view(), toy.now).steps;
+    let mark = steps.iter().position(|step| matches!(step, Step::MarkNode { .. })).unwrap();
+    toy.pass(mark + 1);
+    toy.happens(PodsFollow);
+    toy.happens(Event::Crash);
+    toy.happens(DeleteNode);
+    toy.happens(CreateNode);
+    assert!(toy.registered);
+    toy.settle();
+    toy.assert_settled();
+}
+
 /// The row would be out of the sweep's reach, too: that waits until the Node is gone.
 #[test]
 fn a_node_whose_return_got_no_further_than_its_mark_is_deregistered_again() {
@@ -152,7 +200,7 @@ fn a_node_whose_return_got_no_further_than_its_mark_is_deregistered_again() {
     toy.settle();
     toy.assert_settled();
     toy.happens(labels(true, false));
-    toy.pass(1);
+    toy.act(Step::MarkNode { system_id: None });
     toy.happens(Event::Crash);
     toy.happens(PodsFollow);
     toy.happens(labels(false, false));
