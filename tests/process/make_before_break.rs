@@ -249,8 +249,9 @@ fn a_gateways_pod_is_rolled_between_two_planned_moves_of_its_role() {
     until_true("the grant", SOON, || granted(&world));
     assert!(flag(&world, "mbb-r") && world.record("mbb-r").unwrap()["gateway"] == json!(true), "it stays a gateway");
 
-    // The successor works alone, and the agent says that all is well.
+    // The successor works alone, and its agent says that all is well.
     world.node_mut("mbb-r").agent.as_mut().unwrap().kill();
+    let uid = world.kube.get(POD, &world.namespace, &new).unwrap()["metadata"]["uid"].clone();
     ready(&world, true);
     world.end_pod(&old);
     assert!(priorities(&world, &id).iter().all(|p| *p == 0), "not back before it has settled");
@@ -258,7 +259,8 @@ fn a_gateways_pod_is_rolled_between_two_planned_moves_of_its_role() {
     let is_true =
         |t: &str| json!({"type": t, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now});
     let conditions = json!([is_true("Applied"), is_true("OVSReady"), is_true("ControllerReady")]);
-    world.kube.merge_status(OVN_CHASSIS_NODE, &world.namespace, "mbb-r", json!({"conditions": conditions}));
+    let status = json!({"conditions": conditions, "reportedBy": uid});
+    world.kube.merge_status(OVN_CHASSIS_NODE, &world.namespace, "mbb-r", status);
     wait_restored(&world, &id, &before);
     until_true("the turn to end", SOON, || !granted(&world));
 }

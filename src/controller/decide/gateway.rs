@@ -360,10 +360,20 @@ pub fn finish_jobs(view: &NodeView, spec: &OVNChassisNodeSpec, now: Timestamp, p
     }
 }
 
-/// Rows that somebody put back on an evacuated node are removed again, a bounded number of times.
+/// Rows that somebody put back on an evacuated node are removed again, a bounded number of times; then it is said who has
+/// to give in.
 pub fn keep_evacuated(view: &NodeView, id: &SystemId, plan: &mut Plan) {
     let is_named = view.duties.rows.is_some_and(|rows| rows > 0) || view.duties.lowered;
-    if view.ovn_remote.is_ok() && is_named && view.outcomes.attempts < MOST_REMOVALS {
+    if !is_named {
+        return;
+    }
+    if view.outcomes.attempts >= MOST_REMOVALS {
+        let message = format!(
+            "gateway rows of this node were removed {MOST_REMOVALS} times and are back in the Northbound database: they are \
+             left now; stop what puts them there, then give the node its gateway label and take it away again"
+        );
+        plan.entry = Some(entry(view, Some(id), Reason::RowsComeBack, message));
+    } else if view.ovn_remote.is_ok() {
         plan.steps.push(Step::Evacuate { system_id: id.clone() });
     }
 }

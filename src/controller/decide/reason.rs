@@ -28,6 +28,8 @@ pub enum Reason {
     BindingsLeft,
     /// The Northbound confirmed that none is left.
     NorthboundConfirmed,
+    /// Somebody puts the removed rows back, again and again.
+    RowsComeBack,
     /// Ports would be left without any gateway and the policy says to wait.
     LastGateway,
     /// The databases' addresses or certificate are not known.
@@ -47,7 +49,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 19] = [
+    pub const ALL: [Reason; 20] = [
         Self::WaitingForAgent,
         Self::DuplicateSystemId,
         Self::InvalidSystemId,
@@ -59,6 +61,7 @@ impl Reason {
         Self::MovingGateways,
         Self::BindingsLeft,
         Self::NorthboundConfirmed,
+        Self::RowsComeBack,
         Self::LastGateway,
         Self::CentralNotReady,
         Self::DatabaseNotSynced,
@@ -82,6 +85,7 @@ impl Reason {
             Self::MovingGateways => "MovingGateways",
             Self::BindingsLeft => "BindingsLeft",
             Self::NorthboundConfirmed => "NorthboundConfirmed",
+            Self::RowsComeBack => "RowsComeBack",
             Self::LastGateway => "LastGateway",
             Self::CentralNotReady => "CentralNotReady",
             Self::DatabaseNotSynced => "DatabaseNotSynced",
@@ -104,7 +108,7 @@ impl Reason {
             Self::SettingsChanged | Self::GatewayFlag => NodePhase::Applying,
             Self::AsDesired | Self::RollingGateway => NodePhase::Active,
             Self::MovingTraffic | Self::MovingGateways | Self::BindingsLeft => NodePhase::Evacuating,
-            Self::NorthboundConfirmed => NodePhase::Evacuated,
+            Self::NorthboundConfirmed | Self::RowsComeBack => NodePhase::Evacuated,
             Self::LastGateway
             | Self::CentralNotReady
             | Self::DatabaseNotSynced
@@ -120,7 +124,7 @@ impl Reason {
     pub fn maintenance(self) -> &'static str {
         match self {
             Self::JobFailed => maintenance::JOB_FAILED,
-            Self::JobNameTaken | Self::NotAllowed => maintenance::ERROR,
+            Self::JobNameTaken | Self::NotAllowed | Self::RowsComeBack => maintenance::ERROR,
             Self::LastGateway | Self::CentralNotReady | Self::DatabaseNotSynced | Self::PodsEnding => {
                 maintenance::DEFERRED
             }

@@ -313,6 +313,19 @@ fn field24_rows_that_come_back_on_a_drained_node_are_removed_a_bounded_number_of
     assert!(removes(&view));
     view.outcomes.attempts = 16;
     assert!(!removes(&view), "not fought for ever");
+    let Some(Entry::Is(record)) = decide(&view, now()).entry else { panic!("nothing is said") };
+    assert_eq!((record.reason.as_deref(), record.phase), (Some("RowsComeBack"), Some(NodePhase::Evacuated)));
+    let (said, _) = conditions(&ChassisFacts {
+        records: &[*record],
+        nodes: Vec::new(),
+        central: Ok(()),
+        owned_elsewhere: Vec::new(),
+        view_too_large: None,
+        trouble: None,
+        first_roll: None,
+    });
+    let said = said.iter().find(|c| c.type_ == "MaintenanceReady").unwrap();
+    assert!(!said.status && said.reason == "MaintenanceError" && said.message.contains("removed 16 times"), "{said:?}");
     view.duties.rows = Some(0);
     view.outcomes.attempts = 0;
     assert!(!removes(&view));
