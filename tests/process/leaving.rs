@@ -14,8 +14,7 @@ use crate::history;
 fn gateway_world(test: &str, node: &str) -> (World, String) {
     let world = World::ready(test, Shape::default().without_northd(), &[node], &[node]);
     let id = world.recorded_system_id(node);
-    world.central.seed_chassis(&[&id]);
-    world.central.seed_chassis(&["foreign"]);
+    world.central.seed_chassis(&[&id, "foreign"]);
     world.seed_gateway_ports("lr0", 4, &[(&id, 2), ("foreign", 1)]);
     world.seed_ha_group("lr0", "group0", &[(&id, 2), ("foreign", 1)]);
     (world, id)
