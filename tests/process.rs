@@ -52,3 +52,5 @@ mod row17_conditions;
 
 #[path = "process/rendered_objects.rs"]
 mod rendered_objects;
+#[path = "process/turns.rs"]
+mod turns;

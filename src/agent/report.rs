@@ -122,6 +122,20 @@ async fn write_status(
     key: &ObjectKey,
     status: &OVNChassisNodeStatus,
 ) -> Result<OVNChassisNode, ClusterError> {
+    match apply_status(api, key, status).await {
+        // A CRD of before this field refuses the whole report: one without it is better than none.
+        Err(ClusterError::Status { message, .. }) if status.reported_by.is_some() && message.contains("reportedBy") => {
+            apply_status(api, key, &OVNChassisNodeStatus { reported_by: None, ..status.clone() }).await
+        }
+        other => other,
+    }
+}
+
+async fn apply_status(
+    api: &Api<OVNChassisNode>,
+    key: &ObjectKey,
+    status: &OVNChassisNodeStatus,
+) -> Result<OVNChassisNode, ClusterError> {
     let body = json!({
         "apiVersion": OVNChassisNode::api_version(&()),
         "kind": OVNChassisNode::kind(&()),

@@ -2,8 +2,10 @@
 //! four times a second and asks nobody.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::decide::warm_restart::{Facts, Memory, Plan, WATCHED, Why, decide, is_time_for_flows, is_worth_a_look};
@@ -19,10 +21,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const ANSWER_BOUND: Duration = Duration::from_secs(2);
 
 /// Runs for as long as the pod is the active one.
-pub async fn keep(node: WarmRestart, view: View, handover: &Handover) -> Infallible {
+pub async fn keep(node: WarmRestart, view: View, handover: &Handover, probe: Arc<Notify>) -> Infallible {
     let mut memory = Memory::default();
+    let mut notes = WATCHED.map(|daemon| node.read(daemon));
     loop {
         let begun = Instant::now();
+        let now = WATCHED.map(|daemon| node.read(daemon));
+        if now != notes {
+            // A daemon ends or starts: what the one before last answered is no word about the next one.
+            probe.notify_one();
+            notes = now;
+        }
         memory = turn(&node, &view, handover, memory).await;
         // A machine on which looks take long is not to do nothing else.
         sleep(LOOK_EVERY.max(begun.elapsed())).await;

@@ -71,7 +71,7 @@ pub async fn work(
         never = follow(api.clone(), only_this_node, cache.clone(), Absent::Wait) => match never {},
         never = keep_status(api, key, settings.pod.clone(), cache, object_changed.clone(), reports, metrics.clone()) => match never {},
         () = probe_daemons(settings.dirs.clone(), look.clone(), publish_probes) => Err(AgentError::Ended("the probes")),
-        never = keep(restarts, view.clone(), handover) => match never {},
+        never = keep(restarts, view.clone(), handover, look.clone()) => match never {},
         result = worker.run(view.clone(), object_changed, probes, look) => result,
     }
 }

@@ -493,7 +493,8 @@ impl Actor<'_> {
                 let outcomes = &mut self.memory.outcomes;
                 outcomes.evacuated = Some(id.clone());
                 outcomes.last_error = None;
-                outcomes.attempts = if first { 0 } else { outcomes.attempts.saturating_add(1) };
+                outcomes.attempts = 0;
+                outcomes.removals = if first { 0 } else { outcomes.removals.saturating_add(1) };
                 // Nothing was left to take away: another leader did it and may have died before it said which ports.
                 let left = if first && done.rows == 0 { self.ports_named() } else { done.left_without };
                 self.memory.sole = left.clone();

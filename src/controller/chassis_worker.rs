@@ -349,7 +349,8 @@ fn grant(world: &World, chassis: &ChassisRef) {
     let link = world.databases.link(chassis);
     let nodes: Vec<RollingNode> = world
         .chassis_nodes
-        .select_in(&chassis.namespace, |n| n.spec.chassis_name == chassis.name)
+        // One that leaves has no turn that others would have to wait for.
+        .select_in(&chassis.namespace, |n| n.spec.chassis_name == chassis.name && !n.spec.leaving)
         .iter()
         .map(|object| {
             let name = NodeName::from(object.spec.node_name.as_str());
@@ -368,7 +369,9 @@ fn grant(world: &World, chassis: &ChassisRef) {
         })
         .collect();
     let wanted = grants(&nodes);
-    let before = world.board(chassis, |board| std::mem::replace(&mut board.grants, wanted.clone()));
+    let stood =
+        || nodes.iter().filter(|n| !n.granted.is_empty()).map(|n| (n.node.clone(), n.granted.clone())).collect();
+    let before = world.board(chassis, |board| board.grants.replace(wanted.clone())).unwrap_or_else(stood);
     let changed = before.keys().chain(wanted.keys()).filter(|n| before.get(*n) != wanted.get(*n));
     for name in changed.collect::<BTreeSet<_>>() {
         world.wake.wake_existing(&Key::Node(chassis.clone(), name.clone()));

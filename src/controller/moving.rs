@@ -11,7 +11,7 @@ use super::databases::{self, DatabaseError, Link};
 use super::decide::gateway_ports::{Ports, judge, networks_matter};
 use super::decide::view::DatabaseState;
 use crate::model::ids::SystemId;
-use crate::ovn::northbound::GatewayView;
+use crate::ovn::northbound::{GatewayView, plan_lowering};
 use crate::ovn::southbound::Whereabouts;
 use crate::ovsdb::Replica;
 
@@ -130,6 +130,10 @@ impl Moving {
         };
         let networks = read.networks.clone().unwrap_or_default();
         let mut ports = judge(&read.view, &networks, &southbound, &self.seen);
+        // One that goes down itself is nobody to raise: two that did that to each other would never end, and each would
+        // overwrite the other's original. Its end is waited for.
+        let steady = southbound.networks.into_keys().filter(|other| other == id || !link.is_lowered(other)).collect();
+        ports.lowering = plan_lowering(&read.view, &steady);
         self.seen.extend(ports.here.iter().cloned());
         self.quiet_since = if ports.here.is_empty() { Some(self.quiet_since.unwrap_or(now)) } else { None };
         ports.moved = link.is_lowered(id) || !self.seen.is_empty();

@@ -13,7 +13,7 @@ use super::moving::Moving;
 use super::objects::chassis_ref;
 use super::observe::{Memory, observe};
 use super::wake::{Bell, Key};
-use super::world::{Pending, World};
+use super::world::{Board, Pending, World};
 use crate::api::NodePhase;
 use crate::cluster::{ClusterError, call};
 use crate::model::ids::{NodeName, SystemId};
@@ -81,10 +81,17 @@ async fn pass(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &mut
     if let Err(error) = look_further(world, &mut view, memory).await {
         tracing::warn!(%node, error = %chain(&error), "cannot look further");
         note_trouble(&error, memory);
+        if view.ports == Ports::NotAsked {
+            // What could not be asked is not known: nothing is taken away on the ground of it.
+            view.ports = Ports::Unknown(chain(&error));
+        }
     }
     let plan = decide(&view, call::now());
     tracing::debug!(%node, ?plan, "decided");
-    let reported = report(world, chassis, &view, &plan);
+    let Ok(reported) = report(world, chassis, &view, &plan) else {
+        tracing::debug!(%node, "waits for its entry to be written");
+        return Next::Wait(None);
+    };
     let mut actor = Actor { world, chassis: view.chassis.clone(), node: node.clone(), memory };
     for step in &plan.steps {
         if let Err(error) = actor.act(step).await {
@@ -99,7 +106,7 @@ async fn pass(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &mut
             if matches!(error, ActError::Database(_))
                 && let Some(view) = observe(world, chassis, node, memory)
             {
-                report(world, chassis, &view, &decide(&view, call::now()));
+                let _ = report(world, chassis, &view, &decide(&view, call::now()));
             }
             return Next::Failed;
         }
@@ -148,11 +155,6 @@ async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -
     let healthy = view.duties.lowered && roll::is_healthy(view);
     memory.healthy_since = healthy.then(|| memory.healthy_since.unwrap_or_else(call::now));
     view.healthy_since = memory.healthy_since;
-    if takes_gateway || takes_chassis {
-        find_pins(world, view, memory).await;
-    } else if !spec.evacuate && !spec.leaving {
-        memory.pins = None;
-    }
     let takes_rows = takes_chassis && !spec.evacuate && view.duties.rows.is_some_and(|rows| rows > 0);
     let evacuating = spec.evacuate && !is_evacuated(view);
     let rolls = roll::is_asked_for(view);
@@ -166,11 +168,20 @@ async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -
     } else if !evacuating {
         memory.moving = Moving::default();
     }
+    if takes_gateway || takes_chassis {
+        // Where the ports cannot be read, pins cannot be either.
+        if !matches!(view.ports, Ports::Unknown(_)) {
+            find_pins(world, view, memory).await;
+        }
+        view.pins = memory.pins.clone().unwrap_or_default();
+    } else if !spec.evacuate && !spec.leaving {
+        memory.pins = None;
+    }
     Ok(())
 }
 
 /// What else names the chassis, asked once for each drain. That it cannot be read stops no drain: it is told only.
-async fn find_pins(world: &World, view: &mut NodeView, memory: &mut Memory) {
+async fn find_pins(world: &World, view: &NodeView, memory: &mut Memory) {
     if memory.pins.is_none()
         && let Some(ocn) = &view.ocn
         && let Some(id) = ocn.spec.system_id.as_deref().and_then(|text| SystemId::parse(text).ok())
@@ -183,7 +194,6 @@ async fn find_pins(world: &World, view: &mut NodeView, memory: &mut Memory) {
             Err(error) => tracing::warn!(node = %view.node, error = %chain(&error), "pins cannot be read"),
         }
     }
-    view.pins = memory.pins.clone().unwrap_or_default();
 }
 
 /// Which gateway ports have to move, or still have to after their rows have gone.
@@ -207,18 +217,30 @@ async fn look_at_ports(world: &World, view: &NodeView, rows_are_gone: bool, memo
     look.ports
 }
 
+/// An entry of this node is being written that will have it judged otherwise.
+struct InFlight;
+
 /// Hands the entry to the reporter if it says something else than the status does. Says whether it did.
-fn report(world: &World, chassis: &ChassisRef, view: &NodeView, plan: &Plan) -> bool {
-    let Some(entry) = &plan.entry else { return false };
+///
+/// What was decided on an entry that is just being replaced is void: acted upon, it would take a node for one that its status
+/// calls another a moment later (an evacuated gateway that has its role again).
+fn report(world: &World, chassis: &ChassisRef, view: &NodeView, plan: &Plan) -> Result<bool, InFlight> {
+    let is_in_flight = |board: &Board| board.in_flight.get(&view.node).is_some_and(|e| e.turns(view.record.as_ref()));
+    let Some(entry) = &plan.entry else {
+        return world.board(chassis, |board| if is_in_flight(board) { Err(InFlight) } else { Ok(false) });
+    };
     let pending = Pending { entry: entry.clone(), ports: plan.ports.clone(), base: view.record.clone() };
     let shown = pending.entry.is_shown(view);
     let changed = world.board(chassis, |board| {
+        if is_in_flight(board) {
+            return Err(InFlight);
+        }
         if shown {
             board.pending.remove(&view.node);
-            return false;
+            return Ok(false);
         }
-        board.pending.insert(view.node.clone(), pending.clone()) != Some(pending)
-    });
+        Ok(board.pending.insert(view.node.clone(), pending.clone()) != Some(pending))
+    })?;
     if changed {
         let failed = matches!(&plan.entry, Some(super::decide::Entry::Is(r)) if r.phase == Some(NodePhase::Failed));
         if failed {
@@ -226,5 +248,5 @@ fn report(world: &World, chassis: &ChassisRef, view: &NodeView, plan: &Plan) -> 
         }
         world.wake.wake(Key::Report(chassis.clone()));
     }
-    changed
+    Ok(changed)
 }

@@ -106,8 +106,10 @@ pub fn observe(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &Me
         .get(&ObjectKey::new(&chassis.namespace, node.as_str()))
         .filter(|o| o.spec.chassis_name == chassis.name);
     let map = world.config_maps.get(&ObjectKey::new(&chassis.namespace, chassis.nodes_config_map()));
-    let (central, grants) =
-        world.board(chassis, |b| (b.central.clone(), b.grants.get(node).cloned().unwrap_or_default()));
+    let (central, grants) = world
+        .board(chassis, |b| (b.central.clone(), b.grants.as_ref().map(|g| g.get(node).cloned().unwrap_or_default())));
+    let granted = || ocn.as_ref().and_then(|o| o.spec.handover.clone()).map(|h| h.grants).unwrap_or_default();
+    let grants = grants.unwrap_or_else(granted);
     let ovn_remote = match central {
         Some(Ok(central)) => Ok(central.ovn_remote),
         Some(Err(problem)) => Err(problem),

@@ -47,10 +47,13 @@ pub async fn run(world: World, bell: Bell, chassis: ChassisRef) {
         match report(&world, &chassis, &object).await {
             Ok(()) => {
                 pause = Duration::from_millis(50);
+                landed(&world, &chassis);
                 bell.rings().await;
             }
             Err(error) => {
+                // Any other error leaves open whether it was written; the next try finds out.
                 if matches!(error, ClusterError::Conflict { .. }) {
+                    landed(&world, &chassis);
                     refetch(&world, &chassis).await;
                 } else {
                     tracing::warn!(%chassis, error = %chain(&error), "status not written; trying again");
@@ -59,6 +62,13 @@ pub async fn run(world: World, bell: Bell, chassis: ChassisRef) {
                 }
             }
         }
+    }
+}
+
+/// Nothing is being written any more: workers that waited for it look again.
+fn landed(world: &World, chassis: &ChassisRef) {
+    for node in world.board(chassis, |board| std::mem::take(&mut board.in_flight)).into_keys() {
+        world.wake.wake_existing(&Key::Node(chassis.clone(), node));
     }
 }
 
@@ -75,7 +85,10 @@ async fn refetch(world: &World, chassis: &ChassisRef) {
 }
 
 async fn report(world: &World, chassis: &ChassisRef, object: &OVNChassis) -> Result<(), ClusterError> {
-    let (mut pending, returned) = world.board(chassis, |b| (b.pending.clone(), b.returned.clone()));
+    let (mut pending, returned) = world.board(chassis, |board| {
+        board.in_flight.extend(board.pending.iter().map(|(node, p)| (node.clone(), p.entry.clone())));
+        (board.pending.clone(), board.returned.clone())
+    });
     // Decided on a status that another write replaced meanwhile: written now, it would bring back what that one took
     // away (`gatewayEvacuated` of a role that comes back). Its node decides again.
     for node in outdated(object.status.as_ref(), &pending) {

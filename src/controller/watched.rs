@@ -145,7 +145,9 @@ impl Watched {
         self.wake.wake(Key::Node(chassis.clone(), NodeName::from(object.spec.node_name.as_str())));
         self.wake.wake_existing(&Key::Report(chassis.clone()));
         let conditions = |o: Option<&OVNChassisNode>| {
-            o.map(|o| (o.spec.handover.clone(), o.status.as_ref().map(|s| s.conditions.clone())))
+            o.map(|o| {
+                (o.spec.handover.clone(), o.status.as_ref().map(|s| (s.conditions.clone(), s.reported_by.clone())))
+            })
         };
         if conditions(old) != conditions(new) {
             self.wake.wake_existing(&Key::Chassis(chassis));

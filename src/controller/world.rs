@@ -39,8 +39,11 @@ pub struct Pending {
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     pub central: Option<Result<Central, Problem>>,
-    pub grants: BTreeMap<NodeName, Vec<String>>,
+    /// None until they were counted: a new leader takes none away before.
+    pub grants: Option<BTreeMap<NodeName, Vec<String>>>,
     pub pending: BTreeMap<NodeName, Pending>,
+    /// Those of them that are being written now: what the status says may already be over.
+    pub in_flight: BTreeMap<NodeName, Entry>,
     /// Drain reports that are to be written.
     pub drains: BTreeMap<NodeName, crate::api::DrainReport>,
     /// Registrations of departed nodes that came back, to be counted.

@@ -39,11 +39,14 @@ struct Walk {
     /// resourceVersion of a Job's first version, by uid.
     created: BTreeMap<String, u64>,
     broken: Vec<String>,
+    /// The place in the history of the first of them.
+    first_broken: Option<u64>,
 }
 
 impl Walk {
     fn complain(&mut self, version: &Version, what: String) {
         self.broken.push(format!("at version {}: {what}", version.resource_version()));
+        self.first_broken.get_or_insert(version.resource_version());
     }
 
     fn report(&mut self, version: &Version) {
@@ -156,6 +159,9 @@ pub fn assert_holds(world: &World) {
             _ => {}
         }
     }
+    if let Some(first) = walk.first_broken {
+        show_what_led_to(&history, first);
+    }
     assert!(
         walk.broken.is_empty(),
         "{} of {} versions break a rule:\n{}",
@@ -163,6 +169,23 @@ pub fn assert_holds(world: &World) {
         history.len(),
         walk.broken.join("\n")
     );
+}
+
+/// The versions before the first broken rule, a line each.
+fn show_what_led_to(history: &[Version], first: u64) {
+    const SHOWN: usize = 40;
+    let at = history.iter().position(|v| v.resource_version() == first).unwrap_or_default();
+    for version in &history[at.saturating_sub(SHOWN)..=at] {
+        let object = &version.object;
+        let what = match version.kind {
+            OVN_CHASSIS => &object["status"]["nodes"],
+            OVN_CHASSIS_NODE => &object["spec"],
+            JOB => &object["status"]["conditions"],
+            _ => &object["metadata"]["labels"],
+        };
+        let gone = if version.deleted { " deleted" } else { "" };
+        eprintln!("{} {} {}{gone}: {what}", version.resource_version(), version.kind.kind, version.name());
+    }
 }
 
 /// `gatewayEvacuated` is never seen before the Northbound holds no row of the chassis: compares the recorder's moments with those of monitors on the two tables.

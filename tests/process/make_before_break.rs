@@ -149,6 +149,34 @@ fn a_label_that_comes_back_in_the_middle_finds_every_priority_as_it_was() {
 }
 
 #[test]
+fn two_gateways_that_are_each_others_successor_both_come_to_their_end() {
+    let nodes = ["mbb-two-a", "mbb-two-b"];
+    let world = World::ready("mbb-two", Shape::default().without_northd(), &nodes, &nodes);
+    let [a, b] = nodes.map(|node| world.recorded_system_id(node));
+    world.central.seed_chassis(&[&a, &b]);
+    world.seed_gateway_ports("lr0", 1, &[(&a, 9), (&b, 3)]);
+    world.seed_gateway_ports("lr1", 1, &[(&a, 4), (&b, 8)]);
+    let mut at = [("lr0-p0", a.clone()), ("lr1-p0", b.clone())];
+    at.iter().for_each(|(port, chassis)| bind(&world, port, chassis));
+    nodes.iter().for_each(|node| world.label(node, &[(GATEWAY_LABEL, None)]));
+    until("both to be evacuated", SOON, || {
+        // What northd and ovn-controller do: the chassis with the highest priority has the port.
+        for (port, chassis) in &mut at {
+            let candidates = world.central.nbctl(&["lrp-get-gateway-chassis", port]);
+            let best = candidates.lines().next().map(|line| if line.contains(&a) { a.clone() } else { b.clone() });
+            if let Some(best) = best.filter(|best| best != chassis) {
+                bind(&world, port, &best);
+                *chassis = best;
+            }
+        }
+        let done = |node: &str| world.record(node).is_some_and(|r| r["gatewayEvacuated"] == json!(true));
+        if nodes.iter().all(|node| done(node)) { Ok(()) } else { Err(nodes.map(|n| world.show_record(n)).join("; ")) }
+    });
+    assert!(world.central.gateway_rows().is_empty() && !has_notes(&world), "{:?}", world.central.gateway_rows());
+    history::assert_holds(&world);
+}
+
+#[test]
 fn a_leader_that_dies_in_the_middle_leaves_everything_to_the_next_one_in_the_rows() {
     for (number, step) in ["before-lowering", "priority-lowered"].into_iter().enumerate() {
         let node = format!("mbb-die-{number}");

@@ -51,21 +51,24 @@ fn flip(world: &World, dice: &mut Dice, node: &str) -> &'static str {
     }
 }
 
-/// Gives a node that is a gateway right now something to evacuate, and something to deregister.
+/// Gives a node that is a gateway right now something to deregister, and something to evacuate. One that leaves registers no
+/// more: its pods have ended, and a row that came then would stay.
 fn seed(world: &World, node: &str, round: usize) {
+    let Some(object) = world.kube.get(NODE, "", node) else { return };
     let Some(record) = world.record(node) else { return };
-    let (Some(id), true) = (record["systemID"].as_str(), record["gateway"] == json!(true)) else { return };
-    world.seed_gateway_ports(&format!("lr-{round}"), 2, &[(id, 5), ("foreign", 1)]);
-    world.seed_ha_group(&format!("lr-{round}"), &format!("group-{round}"), &[(id, 5), ("foreign", 1)]);
+    let stays = object["metadata"]["labels"][CHASSIS_LABEL] == "true" && record["leaving"] != json!(true);
+    let (Some(id), true) = (record["systemID"].as_str(), stays && record["gateway"] == json!(true)) else { return };
     if !world.central.chassis_names().contains(&id.to_owned()) {
         world.central.seed_chassis(&[id]);
     }
+    world.seed_gateway_ports(&format!("lr-{round}"), 2, &[(id, 5), ("foreign", 1)]);
+    world.seed_ha_group(&format!("lr-{round}"), &format!("group-{round}"), &[(id, 5), ("foreign", 1)]);
 }
 
 #[test]
 fn row04_random_label_flips_break_no_rule_and_the_end_does_not_depend_on_the_order() {
     let seed_of_run = number("OVN_CHASSIS_FLIP_SEED", u64::from(std::process::id()) * 7919 + 1);
-    let flips = number("OVN_CHASSIS_FLIPS", 300) as usize;
+    let flips = number("OVN_CHASSIS_FLIPS", 240) as usize;
     println!("repeat with OVN_CHASSIS_FLIP_SEED={seed_of_run}");
     let mut dice = Dice(seed_of_run);
 
@@ -76,7 +79,7 @@ fn row04_random_label_flips_break_no_rule_and_the_end_does_not_depend_on_the_ord
     world.central.seed_chassis(&["foreign"]);
 
     let (started, mut done) = (Instant::now(), 0);
-    while done < flips && started.elapsed() < Duration::from_secs(75) {
+    while done < flips {
         let node = NODES[dice.roll(3) as usize];
         if done % 5 == 0 {
             seed(&world, node, done);
@@ -88,7 +91,6 @@ fn row04_random_label_flips_break_no_rule_and_the_end_does_not_depend_on_the_ord
         println!("{done}: {node} {what}, then {pause} ms");
         std::thread::sleep(Duration::from_millis(pause));
     }
-    assert!(done >= 200, "only {done} flips in {:?}: too slow to mean anything", started.elapsed());
 
     // Whatever came before: without labels everything of ours is gone,
     for node in NODES {

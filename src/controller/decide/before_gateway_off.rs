@@ -31,7 +31,8 @@ pub const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Whether the role has to stay a while, until the ports have moved.
 pub fn must_move_first(view: &NodeView, target: &OVNChassisNodeSpec, now: Timestamp) -> bool {
     let is_quiet = match &view.ports {
-        Ports::NotAsked => true,
+        // Asked about where the role is announced under an id: what could not be asked there is not known.
+        Ports::NotAsked => target.system_id.is_none() || !view.ocn.as_ref().is_some_and(|o| o.spec.gateway),
         Ports::Unknown(_) => false,
         Ports::Known(ports) => ports.is_quiet(now),
     };

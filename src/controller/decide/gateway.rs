@@ -36,20 +36,31 @@ pub struct Failure {
 
 /// The message of a failed Job, the same before and after the Job says so itself.
 pub fn failure_message(view: &NodeView, kind: JobKind, cause: &str) -> String {
-    let job = crate::controller::objects::chassis_ref(&view.chassis).job(kind, &view.node);
-    format!("{kind} Job {job} of node {} failed: {cause}; mend it, then delete the Job to try again", view.node)
+    format!("{}{cause}{WAY_OUT}", what_failed(view, kind))
 }
 
-/// Writes the failure into the status and, once it stands there, into the Job.
+const WAY_OUT: &str = "; mend it, then delete the Job to try again";
+
+fn what_failed(view: &NodeView, kind: JobKind) -> String {
+    let job = crate::controller::objects::chassis_ref(&view.chassis).job(kind, &view.node);
+    format!("{kind} Job {job} of node {} failed: ", view.node)
+}
+
+/// The cause that the status gives already.
+fn cause_told(view: &NodeView, kind: JobKind) -> Option<String> {
+    let record = view.record.as_ref().filter(|r| r.phase == Some(NodePhase::Failed))?;
+    let cause = record.message.as_deref()?.strip_prefix(&what_failed(view, kind))?.strip_suffix(WAY_OUT)?;
+    Some(cause.to_owned())
+}
+
+/// Writes the failure into the status and, once it stands there, into the Job. What is told stays: the next try of the same
+/// kind fails in other words (another address, another time), and would be written again and again.
 pub fn fail(view: &NodeView, id: Option<&SystemId>, failure: Failure, plan: &mut Plan) {
-    let message = failure_message(view, failure.kind, &failure.cause);
-    let stands = view
-        .record
-        .as_ref()
-        .is_some_and(|r| r.phase == Some(NodePhase::Failed) && r.message.as_deref() == Some(message.as_str()));
+    let told = cause_told(view, failure.kind);
+    let message = failure_message(view, failure.kind, told.as_ref().unwrap_or(&failure.cause));
     plan.entry = Some(entry(view, id, Reason::JobFailed, message));
-    if stands {
-        let change = JobChange::Fail { reason: failure.reason, message: failure.cause };
+    if let Some(message) = told {
+        let change = JobChange::Fail { reason: failure.reason, message };
         plan.steps.push(Step::ChangeJobs(vec![(failure.kind, change)]));
     }
 }
@@ -310,7 +321,7 @@ fn is_elsewhere(view: &NodeView, id: &SystemId, work: &Standing, now: Timestamp,
         Standing::Waiting => plan.steps.push(Step::ChangeJobs(vec![(JobKind::Evacuate, JobChange::Start)])),
         _ => {}
     }
-    if view.duties.rows.is_some_and(|rows| rows > 0) && view.outcomes.attempts < MOST_REMOVALS {
+    if view.duties.rows.is_some_and(|rows| rows > 0) && view.outcomes.removals < MOST_REMOVALS {
         // Somebody put rows back meanwhile.
         plan.steps.push(Step::Evacuate { system_id: id.clone() });
     }
@@ -367,7 +378,7 @@ pub fn keep_evacuated(view: &NodeView, id: &SystemId, plan: &mut Plan) {
     if !is_named {
         return;
     }
-    if view.outcomes.attempts >= MOST_REMOVALS {
+    if view.outcomes.removals >= MOST_REMOVALS {
         let message = format!(
             "gateway rows of this node were removed {MOST_REMOVALS} times and are back in the Northbound database: they are \
              left now; stop what puts them there, then give the node its gateway label and take it away again"

@@ -61,7 +61,9 @@ impl RollingNode {
         pods.any(|pod| {
             let reported = if pod.component == COMPONENT_OVS { self.reports_ovs } else { self.reports_controller };
             let well = pod.ready && reported && self.report_is_current();
-            pod.ending || self.is_granted(pod) && (!well || self.before(pod).next().is_some())
+            // One that is sick and has a successor of its own in waiting is not waited for: that may be the cure.
+            let is_replaced = self.standbys().any(|standby| standby.component == pod.component);
+            pod.ending || self.is_granted(pod) && (!well && !is_replaced || self.before(pod).next().is_some())
         })
     }
 
@@ -104,7 +106,9 @@ pub fn is_current(reported_by: Option<&str>, pods: &[PodView]) -> bool {
 /// Grants for each node that is to have some.
 pub fn grants(nodes: &[RollingNode]) -> BTreeMap<NodeName, Vec<String>> {
     let mut grants = BTreeMap::new();
-    for node in nodes.iter().filter(|n| n.has_the_turn()) {
+    // Only where nobody's turn is under way does one begin, also on a gateway whose role is away already.
+    let is_under_way = nodes.iter().any(|n| !n.granted.is_empty() && n.has_the_turn());
+    for node in nodes.iter().filter(|n| n.has_the_turn() && (!is_under_way || !n.granted.is_empty())) {
         // Its turn goes on: what is granted stays as long as the pod is there, and standbys of the other set join when it is
         // well again.
         let mut uids: Vec<_> =
@@ -267,5 +271,28 @@ mod tests {
     fn a_granted_pod_that_vanished_from_a_sick_node_keeps_the_others_waiting() {
         let sick = node("a", vec![pod("a-old", "ovs", false, 1)], &["a-new"]);
         assert_eq!(of(&[sick, rolling("b", &[])]), [("a".into(), vec!["a-new".into()])]);
+    }
+
+    #[test]
+    fn the_cure_of_a_sick_ovn_controller_may_come_with_a_new_pod_of_ovs() {
+        // c-new took over and is not connected; an image that mends it gives both sets a standby.
+        let pods = vec![
+            pod("o-new", "ovs", true, 1),
+            pod("c-new", "ovn-controller", true, 1),
+            pod("o-fix", "ovs", false, 2),
+            pod("c-fix", "ovn-controller", false, 2),
+        ];
+        let mut sick = node("a", pods, &["o-new", "c-new"]);
+        sick.reports_controller = false;
+        assert_eq!(granted_on(sick), ["o-new", "c-new", "o-fix"]);
+    }
+
+    #[test]
+    fn one_node_at_a_time_also_when_the_role_of_another_is_away_already() {
+        let mut first = node("a", vec![pod("a-new", "ovs", true, 2)], &["a-new"]);
+        first.reports_ovs = false;
+        let mut drained = rolling("b", &[]);
+        drained.role_is_away = true;
+        assert_eq!(of(&[first, drained]), [("a".into(), vec!["a-new".into()])]);
     }
 }

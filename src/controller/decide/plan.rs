@@ -87,6 +87,15 @@ impl Entry {
             Self::Departs { system_id: None } | Self::Goes => view.record.is_none(),
         }
     }
+
+    /// Whether a node whose entry is `record` is to be judged otherwise once this one stands in the status.
+    pub fn turns(&self, record: Option<&NodeRecord>) -> bool {
+        let judged_by = |r: &NodeRecord| (r.gateway, r.gateway_evacuated, r.leaving);
+        match self {
+            Self::Is(next) => judged_by(next) != record.map(judged_by).unwrap_or_default(),
+            Self::Departs { .. } | Self::Goes => record.is_some(),
+        }
+    }
 }
 
 /// The plan of one pass.

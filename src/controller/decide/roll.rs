@@ -36,8 +36,9 @@ fn granted_before(view: &NodeView) -> Vec<String> {
 /// Whether a standby of `ovs` is to get its grant on a node that has the gateway role and keeps it.
 pub fn is_asked_for(view: &NodeView) -> bool {
     let before = granted_before(view);
-    let keeps_role = view.wants_gateway() && view.ocn.as_ref().is_some_and(|o| o.spec.gateway);
-    keeps_role && standbys(view).any(|pod| view.grants.contains(&pod.uid) && !before.contains(&pod.uid))
+    // A drain that has only begun is no other case: the role is here until the flag goes off.
+    let has_role = view.ocn.as_ref().is_some_and(|o| o.spec.gateway);
+    has_role && standbys(view).any(|pod| view.grants.contains(&pod.uid) && !before.contains(&pod.uid))
 }
 
 /// The grants that may be given now: those of `ovs` only once the role has moved.

@@ -70,7 +70,7 @@ fn settled(spec: serde_json::Value) -> NodeView {
         northbound: DatabaseState::Synced,
         southbound: DatabaseState::Synced,
         duties: GatewayDuties { rows: Some(2), ..GatewayDuties::default() },
-        ports: Ports::NotAsked,
+        ports: Ports::Known(PortsAround::default()),
         bindings: None,
         ids_elsewhere: Arc::default(),
         grants: vec![],
@@ -303,6 +303,32 @@ fn a_role_that_comes_back_resets_the_status_before_the_flag() {
 }
 
 #[test]
+fn row05_a_failure_is_told_in_one_set_of_words_although_each_try_fails_in_others() {
+    let mut view = draining();
+    apply(&mut view);
+    view.jobs.get_mut(&JobKind::Apply).unwrap().phase = JobPhase::Complete(now());
+    view.outcomes.attempts = 3;
+    let late = now().checked_add(SignedDuration::from_secs(301)).unwrap();
+    let mut plan_of = |error: &str, record: Option<Box<NodeRecord>>| {
+        view.outcomes.last_error = Some(error.into());
+        view.record = record.map(|r| *r).or(view.record.take());
+        decide(&view, late)
+    };
+    let plan = plan_of("ssl:192.0.2.1:6641: refused", None);
+    let Some(Entry::Is(told)) = plan.entry else { panic!() };
+    let plan = plan_of("ssl:192.0.2.2:6641: no answer for 10002 ms", Some(told.clone()));
+    assert_eq!(plan.entry, Some(Entry::Is(told)));
+    let cause = |step: &Step| match step {
+        Step::ChangeJobs(changes) => match &changes[..] {
+            [(JobKind::Evacuate, JobChange::Fail { message, .. })] => Some(message.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    assert_eq!(plan.steps.iter().find_map(cause).as_deref(), Some("ssl:192.0.2.1:6641: refused"), "{plan:?}");
+}
+
+#[test]
 fn field24_rows_that_come_back_on_a_drained_node_are_removed_a_bounded_number_of_times() {
     let mut view = draining();
     apply(&mut view);
@@ -312,6 +338,8 @@ fn field24_rows_that_come_back_on_a_drained_node_are_removed_a_bounded_number_of
     let removes = |view: &NodeView| decide(view, now()).steps.iter().any(|s| matches!(s, Step::Evacuate { .. }));
     assert!(removes(&view));
     view.outcomes.attempts = 16;
+    assert!(removes(&view), "a database that does not answer removed nothing");
+    view.outcomes.removals = 16;
     assert!(!removes(&view), "not fought for ever");
     let Some(Entry::Is(record)) = decide(&view, now()).entry else { panic!("nothing is said") };
     assert_eq!((record.reason.as_deref(), record.phase), (Some("RowsComeBack"), Some(NodePhase::Evacuated)));
@@ -327,7 +355,7 @@ fn field24_rows_that_come_back_on_a_drained_node_are_removed_a_bounded_number_of
     let said = said.iter().find(|c| c.type_ == "MaintenanceReady").unwrap();
     assert!(!said.status && said.reason == "MaintenanceError" && said.message.contains("removed 16 times"), "{said:?}");
     view.duties.rows = Some(0);
-    view.outcomes.attempts = 0;
+    view.outcomes.removals = 0;
     assert!(!removes(&view));
 }
 
@@ -533,6 +561,27 @@ fn lowering() -> Option<Lowering> {
 
 fn granted(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| matches!(s, Step::WriteNode(spec) if spec.handover.is_some()))
+}
+
+#[test]
+fn field23_a_gateway_is_held_too_while_its_ports_could_not_be_asked_about() {
+    let mut view = settled(json!({"drain": {"lastGateway": "Hold"}}));
+    remove_label(&mut view, GATEWAY);
+    for unknown in [Ports::NotAsked, Ports::Unknown("get Job: forbidden".into())] {
+        view.ports = unknown;
+        let plan = decide(&view, now());
+        let keeps = |step: &Step| !matches!(step, Step::WriteNode(spec) if !spec.gateway);
+        assert!(plan.steps.iter().all(keeps), "{plan:?}");
+    }
+}
+
+#[test]
+fn a_gateway_whose_label_goes_in_its_turn_is_not_rolled_before_its_ports_have_moved() {
+    let mut view = rolling();
+    remove_label(&mut view, GATEWAY);
+    view.ports = Ports::Known(PortsAround { here: vec!["lrp".into()], lowering: lowering(), ..Default::default() });
+    let plan = decide(&view, now());
+    assert!(!granted(&plan), "{plan:?}");
 }
 
 #[test]

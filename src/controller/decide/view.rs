@@ -115,6 +115,8 @@ pub struct Outcomes {
     pub deregistered: Option<SystemId>,
     /// How often the work now under way was tried without success, in this process.
     pub attempts: u32,
+    /// How often rows that somebody put back on an evacuated node were removed again, in this process.
+    pub removals: u32,
     /// Why the last try failed.
     pub last_error: Option<String>,
     /// The last try failed in a way that no later one can mend by itself.

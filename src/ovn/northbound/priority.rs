@@ -131,6 +131,11 @@ pub fn plan_originals(chassis: &SystemId) -> Vec<Operation> {
     BOTH.map(|table| Operation::select(table, vec![of_chassis(chassis)], &["external_ids"])).to_vec()
 }
 
+/// A value that is no priority as we write it is none of ours.
+fn is_original(text: &str) -> bool {
+    text.parse::<i64>().is_ok_and(|number| number > LOWEST && number.to_string() == text)
+}
+
 /// The originals that a restoration has to give back, in the order of the tables asked.
 pub fn parse_originals(outcomes: &[Outcome]) -> Result<[BTreeSet<i64>; 2], NorthboundError> {
     let [gateway_chassis, ha_chassis] = outcomes else {
@@ -193,7 +198,7 @@ pub fn chassis_lowered(replica: &Replica) -> BTreeSet<SystemId> {
         let note = |key| row.map_entry("external_ids", key).ok().flatten();
         lowered.extend(note(RAISED_FOR).map(SystemId::new));
         // What was raised stood at the lowest priority; only what was lowered did not.
-        if note(ORIGINAL).is_some_and(|original| original != LOWEST.to_string())
+        if note(ORIGINAL).is_some_and(is_original)
             && let Ok(chassis) = row.text("chassis_name")
         {
             lowered.insert(SystemId::new(chassis));
@@ -241,6 +246,13 @@ mod tests {
         updates
             .map(|o| (o["table"].as_str().unwrap().into(), o["where"].to_string(), o["row"]["priority"].clone()))
             .collect()
+    }
+
+    #[test]
+    fn a_note_that_is_no_priority_of_ours_is_none() {
+        for (text, ours) in [("9", true), ("high", false), ("", false), ("0", false), ("-3", false), ("09", false)] {
+            assert_eq!(is_original(text), ours, "{text:?}");
+        }
     }
 
     #[test]
