@@ -10,7 +10,6 @@ use crate::harness::recorder::Version;
 use crate::harness::world::{World, job_has, record_in};
 
 const NODE_ANNOTATION: &str = "ovn.openstack.c5c3.io/node";
-const TRANSITION_ANNOTATION: &str = "ovn.openstack.c5c3.io/transition";
 
 fn is_true(value: &Value) -> bool {
     *value == json!(true)
@@ -33,8 +32,6 @@ struct Walk {
     /// All versions of the OVNChassis so far.
     reports: Vec<(u64, Value)>,
     nodes: BTreeMap<String, Value>,
-    /// Hash of each generation of each OVNChassisNode: (name, generation).
-    hashes: BTreeMap<(String, i64), String>,
     jobs: BTreeMap<String, Value>,
     /// resourceVersion of a Job's first version, by uid.
     created: BTreeMap<String, u64>,
@@ -81,9 +78,6 @@ impl Walk {
         }
         let new = &version.object;
         let old = self.nodes.insert(name.clone(), new.clone()).unwrap_or(Value::Null);
-        let generation = new["metadata"]["generation"].as_i64().unwrap_or(0);
-        self.hashes
-            .insert((name.clone(), generation), new["spec"]["configHash"].as_str().unwrap_or_default().to_owned());
         if is_true(&new["spec"]["evacuate"]) && !is_true(&old["spec"]["evacuate"]) {
             let earlier =
                 self.jobs.values().filter(|j| annotation(j, NODE_ANNOTATION) == name && job_has(j, "Complete"));
@@ -121,14 +115,16 @@ impl Walk {
         if !job_has(job, "Complete") || job_has(&old, "Complete") {
             return;
         }
-        let transition = annotation(job, TRANSITION_ANNOTATION).parse().unwrap_or(-1);
-        let hash = self.hashes.get(&(node.clone(), transition)).cloned();
+        // A Job that was there before its gateway's ports had moved began with the settings of before: it names its own.
+        let conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+        let complete = conditions.into_iter().find(|c| c["type"] == "Complete");
+        let hash = complete.and_then(|c| c["message"].as_str()?.rsplit(' ').next()).map(str::to_owned);
         let shows_result = |report: &Value| {
             let record = record_in(report, &node).unwrap_or(&Value::Null);
             match kind.as_str() {
                 "evacuate" => is_true(&record["gatewayEvacuated"]),
                 "chassis-del" => record.is_null(),
-                _ => hash.as_deref().is_none_or(|h| record["configHash"] == h),
+                _ => hash.as_deref().is_some_and(|h| record["configHash"] == h),
             }
         };
         // Another transition may have come in between, so any report since the Job's creation (or the one that stood then) counts.

@@ -349,6 +349,7 @@ impl Toy {
             Entry::Is(record) => {
                 let mut record = *record;
                 let old = self.record.clone().unwrap_or_default();
+                assert!(!(record.gateway && record.gateway_evacuated), "a gateway and evacuated at once");
                 if record.gateway_evacuated && !old.gateway_evacuated {
                     assert!(self.confirmed, "gatewayEvacuated before the Northbound confirmed");
                     assert!(old.gateway && !record.gateway, "both flip in one write");
@@ -364,6 +365,8 @@ impl Toy {
                 self.record = Some(record);
             }
             Entry::Departs { system_id } => {
+                let held_role = self.record.as_ref().is_some_and(|r| r.gateway);
+                assert!(!held_role, "a gateway departs although nobody said that it was evacuated");
                 if let Some(id) = system_id {
                     self.departed = Some(DepartedNode {
                         name: "node-a".into(),
@@ -381,6 +384,9 @@ impl Toy {
     fn pass(&mut self, most: usize) {
         let view = self.view();
         let plan = decide(&view, self.now);
+        if self.sent.as_ref().is_some_and(|entry| entry.turns(self.record.as_ref())) {
+            return;
+        }
         if let Some(entry) = plan.entry {
             self.pending = (!entry.is_shown(&view)).then(|| (entry, self.record.clone()));
         }
@@ -470,6 +476,7 @@ impl Toy {
                 self.outcomes.evacuated = self.id();
                 self.outcomes.last_error = None;
                 self.outcomes.attempts = 0;
+                self.outcomes.removals += 1;
             }
             Step::Deregister { .. } => {
                 if !self.southbound {
