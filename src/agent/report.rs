@@ -124,7 +124,9 @@ async fn write_status(
 ) -> Result<OVNChassisNode, ClusterError> {
     match apply_status(api, key, status).await {
         // A CRD of before this field refuses the whole report: one without it is better than none.
-        Err(ClusterError::Status { message, .. }) if status.reported_by.is_some() && message.contains("reportedBy") => {
+        Err(ClusterError::Status { message, .. } | ClusterError::Invalid { message, .. })
+            if status.reported_by.is_some() && message.contains("reportedBy") =>
+        {
             apply_status(api, key, &OVNChassisNodeStatus { reported_by: None, ..status.clone() }).await
         }
         other => other,

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::act::{ActError, Actor};
+use super::decide::before_gateway_off::ASK_AGAIN;
 use super::decide::gateway_ports::Ports;
 use super::decide::order::is_evacuated;
 use super::decide::view::{NodeView, Trouble};
@@ -78,12 +79,13 @@ enum Next {
 
 async fn pass(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &mut Memory) -> Next {
     let Some(mut view) = observe(world, chassis, node, memory) else { return Next::Done };
-    if let Err(error) = look_further(world, &mut view, memory).await {
-        tracing::warn!(%node, error = %chain(&error), "cannot look further");
-        note_trouble(&error, memory);
+    let looked = look_further(world, &mut view, memory).await;
+    if let Err(error) = &looked {
+        tracing::warn!(%node, error = %chain(error), "cannot look further");
+        note_trouble(error, memory);
         if view.ports == Ports::NotAsked {
             // What could not be asked is not known: nothing is taken away on the ground of it.
-            view.ports = Ports::Unknown(chain(&error));
+            view.ports = Ports::Unknown(chain(error));
         }
     }
     let plan = decide(&view, call::now());
@@ -104,14 +106,19 @@ async fn pass(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &mut
             note_trouble(&error, memory);
             // What failed in a database may be told in the entry at once.
             if matches!(error, ActError::Database(_))
-                && let Some(view) = observe(world, chassis, node, memory)
+                && let Some(fresh) = observe(world, chassis, node, memory)
             {
+                // What this pass looked at stands; nobody has asked since.
+                let NodeView { ports, pins, healthy_since, .. } = view;
+                let view = NodeView { ports, pins, healthy_since, ..fresh };
                 let _ = report(world, chassis, &view, &decide(&view, call::now()));
             }
             return Next::Failed;
         }
     }
-    memory.trouble = None;
+    if looked.is_ok() {
+        memory.trouble = None;
+    }
     if plan.done {
         return Next::Done;
     }
@@ -122,6 +129,10 @@ async fn pass(world: &World, chassis: &ChassisRef, node: &NodeName, memory: &mut
     let look_again = match plan.look_again {
         // Nothing tells when a stranger's Job goes.
         None if held => Some(Duration::from_secs(2)),
+        // Nor when a question can be answered again.
+        other if matches!(view.ports, Ports::Unknown(_)) => {
+            Some(other.map_or(ASK_AGAIN, |sooner| sooner.min(ASK_AGAIN)))
+        }
         other => other,
     };
     if reported { Next::Wait(look_again.or(Some(Duration::from_secs(30)))) } else { Next::Wait(look_again) }
@@ -160,7 +171,7 @@ async fn look_further(world: &World, view: &mut NodeView, memory: &mut Memory) -
     let rolls = roll::is_asked_for(view);
     if takes_gateway || takes_rows || rolls || (evacuating && memory.outcomes.evacuated.is_some()) {
         view.ports = look_at_ports(world, view, evacuating, memory).await;
-        if let (false, false, Ports::Known(ports)) = (evacuating, rolls, &view.ports) {
+        if let (false, false, Ports::Known(ports)) = (evacuating, rolls && !takes_gateway, &view.ports) {
             memory.sole = ports.stranded_names();
             view.duties.sole.clone_from(&memory.sole);
         }

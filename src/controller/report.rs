@@ -36,6 +36,8 @@ const MOST_DEPARTED: usize = 256;
 /// Reports until the OVNChassis is gone.
 pub async fn run(world: World, bell: Bell, chassis: ChassisRef) {
     let mut pause = Duration::from_millis(50);
+    // A status was sent and nobody knows what became of it.
+    let mut unanswered = false;
     loop {
         let rung = bell.rung();
         let Some(object) = world.chassis_of(&chassis) else {
@@ -44,18 +46,23 @@ pub async fn run(world: World, bell: Bell, chassis: ChassisRef) {
             }
             continue;
         };
-        match report(&world, &chassis, &object).await {
+        match report(&world, &chassis, &object, &mut unanswered).await {
             Ok(()) => {
                 pause = Duration::from_millis(50);
                 landed(&world, &chassis);
                 bell.rings().await;
             }
             Err(error) => {
-                // Any other error leaves open whether it was written; the next try finds out.
                 if matches!(error, ClusterError::Conflict { .. }) {
-                    landed(&world, &chassis);
-                    refetch(&world, &chassis).await;
+                    // What the last try wrote, if it did, is seen before anybody decides again.
+                    if refetch(&world, &chassis).await {
+                        unanswered = false;
+                        landed(&world, &chassis);
+                    }
                 } else {
+                    if !unanswered {
+                        landed(&world, &chassis);
+                    }
                     tracing::warn!(%chassis, error = %chain(&error), "status not written; trying again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(2));
@@ -73,18 +80,27 @@ fn landed(world: &World, chassis: &ChassisRef) {
 }
 
 /// Somebody else changed the object: a fresh copy, so that the next try is about that one.
-async fn refetch(world: &World, chassis: &ChassisRef) {
+async fn refetch(world: &World, chassis: &ChassisRef) -> bool {
     let api = world.api::<OVNChassis>(&chassis.namespace);
     match call(format!("get OVNChassis {chassis}"), api.get(&chassis.name)).await {
-        Ok(object) => world.chassis.put(object),
+        Ok(object) => {
+            world.chassis.put(object);
+            true
+        }
         Err(error) => {
             tracing::debug!(%chassis, %error, "not read again");
             tokio::time::sleep(Duration::from_millis(50)).await;
+            false
         }
     }
 }
 
-async fn report(world: &World, chassis: &ChassisRef, object: &OVNChassis) -> Result<(), ClusterError> {
+async fn report(
+    world: &World,
+    chassis: &ChassisRef,
+    object: &OVNChassis,
+    unanswered: &mut bool,
+) -> Result<(), ClusterError> {
     let (mut pending, returned) = world.board(chassis, |board| {
         board.in_flight.extend(board.pending.iter().map(|(node, p)| (node.clone(), p.entry.clone())));
         (board.pending.clone(), board.returned.clone())
@@ -97,6 +113,7 @@ async fn report(world: &World, chassis: &ChassisRef, object: &OVNChassis) -> Res
             if board.pending.get(&node) == dropped.as_ref() {
                 board.pending.remove(&node);
             }
+            board.in_flight.remove(&node);
         });
         world.wake.wake(Key::Node(chassis.clone(), node));
     }
@@ -122,7 +139,7 @@ async fn report(world: &World, chassis: &ChassisRef, object: &OVNChassis) -> Res
         if pending.is_empty() {
             return Ok(());
         }
-        return write(world, chassis, object, status, pending, returned).await;
+        return write(world, chassis, object, status, pending, returned, unanswered).await;
     };
     let facts = ChassisFacts {
         records: &status.nodes,
@@ -142,7 +159,7 @@ async fn report(world: &World, chassis: &ChassisRef, object: &OVNChassis) -> Res
     if let Some(image) = installed_image(world, chassis) {
         status.installed_image = Some(image);
     }
-    write(world, chassis, object, status, pending, returned).await
+    write(world, chassis, object, status, pending, returned, unanswered).await
 }
 
 async fn write(
@@ -152,6 +169,7 @@ async fn write(
     mut status: OVNChassisStatus,
     pending: BTreeMap<NodeName, Pending>,
     returned: BTreeMap<String, i32>,
+    unanswered: &mut bool,
 ) -> Result<(), ClusterError> {
     let staying = status.nodes.iter().filter(|n| !n.leaving).count();
     status.desired_number_scheduled = i32::try_from(staying).unwrap_or(i32::MAX);
@@ -164,8 +182,15 @@ async fn write(
         step("before-status");
         let write = api.replace_status(&chassis.name, &params, &next);
         let written = world.write(format!("update status of OVNChassis {chassis}"), write).await;
+        *unanswered |= matches!(
+            written,
+            Err(ClusterError::Timeout { .. } | ClusterError::Unreachable { .. } | ClusterError::Status { .. })
+        );
         match written {
-            Ok(written) => world.chassis.put(written),
+            Ok(written) => {
+                *unanswered = false;
+                world.chassis.put(written);
+            }
             // Gone: nothing is to be reported any more.
             Err(ClusterError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error),

@@ -42,7 +42,7 @@ pub struct Board {
     /// None until they were counted: a new leader takes none away before.
     pub grants: Option<BTreeMap<NodeName, Vec<String>>>,
     pub pending: BTreeMap<NodeName, Pending>,
-    /// Those of them that are being written now: what the status says may already be over.
+    /// Those of them that are on their way into the status: what it says may already be over.
     pub in_flight: BTreeMap<NodeName, Entry>,
     /// Drain reports that are to be written.
     pub drains: BTreeMap<NodeName, crate::api::DrainReport>,

@@ -32,6 +32,8 @@ struct Walk {
     /// All versions of the OVNChassis so far.
     reports: Vec<(u64, Value)>,
     nodes: BTreeMap<String, Value>,
+    /// The settings under which each node was to be drained so far.
+    drains: BTreeMap<String, Vec<Value>>,
     jobs: BTreeMap<String, Value>,
     /// resourceVersion of a Job's first version, by uid.
     created: BTreeMap<String, u64>,
@@ -78,6 +80,9 @@ impl Walk {
         }
         let new = &version.object;
         let old = self.nodes.insert(name.clone(), new.clone()).unwrap_or(Value::Null);
+        if is_true(&new["spec"]["evacuate"]) {
+            self.drains.entry(name.clone()).or_default().push(new["spec"]["configHash"].clone());
+        }
         if is_true(&new["spec"]["evacuate"]) && !is_true(&old["spec"]["evacuate"]) {
             let earlier =
                 self.jobs.values().filter(|j| annotation(j, NODE_ANNOTATION) == name && job_has(j, "Complete"));
@@ -119,6 +124,10 @@ impl Walk {
         let conditions = job["status"]["conditions"].as_array().into_iter().flatten();
         let complete = conditions.into_iter().find(|c| c["type"] == "Complete");
         let hash = complete.and_then(|c| c["message"].as_str()?.rsplit(' ').next()).map(str::to_owned);
+        let is_of_a_drain = |h: &str| self.drains.get(&node).is_some_and(|all| all.iter().any(|one| one == h));
+        if kind == "apply" && !hash.as_deref().is_some_and(is_of_a_drain) {
+            self.complain(version, format!("Job apply of {node} is Complete with the settings of no drain: {hash:?}"));
+        }
         let shows_result = |report: &Value| {
             let record = record_in(report, &node).unwrap_or(&Value::Null);
             match kind.as_str() {

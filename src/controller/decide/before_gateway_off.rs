@@ -81,7 +81,7 @@ pub fn move_traffic(view: &NodeView, target: &OVNChassisNodeSpec, id: &SystemId,
             return;
         }
     }
-    create_missing(target, [&apply, &work, &leave], false, settings, plan);
+    create_missing(view, target, [&apply, &work, &leave], false, settings, plan);
     plan.ports = match &view.ports {
         Ports::Known(ports) => ports.here.clone(),
         _ => Vec::new(),

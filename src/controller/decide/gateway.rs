@@ -47,7 +47,7 @@ fn what_failed(view: &NodeView, kind: JobKind) -> String {
 }
 
 /// The cause that the status gives already.
-fn cause_told(view: &NodeView, kind: JobKind) -> Option<String> {
+pub fn cause_told(view: &NodeView, kind: JobKind) -> Option<String> {
     let record = view.record.as_ref().filter(|r| r.phase == Some(NodePhase::Failed))?;
     let cause = record.message.as_deref()?.strip_prefix(&what_failed(view, kind))?.strip_suffix(WAY_OUT)?;
     Some(cause.to_owned())
@@ -108,7 +108,7 @@ pub fn evacuate(view: &NodeView, spec: &OVNChassisNodeSpec, id: &SystemId, now: 
     }
     let given_up = is_agent_given_up(view, spec, now);
     let skip_apply = given_up == Ok(true) && !view.is_applied();
-    create_missing(spec, [&apply, &work, &leave], skip_apply, settings, plan);
+    create_missing(view, spec, [&apply, &work, &leave], skip_apply, settings, plan);
     if matches!(work, Standing::Complete) {
         // Complete comes after the status, so this one is of an earlier drain.
         if let Some(job) = view.job(JobKind::Evacuate) {
@@ -144,6 +144,7 @@ pub fn evacuate(view: &NodeView, spec: &OVNChassisNodeSpec, id: &SystemId, now: 
 
 /// Creates the Jobs of a transition that are not there yet, together.
 pub fn create_missing(
+    view: &NodeView,
     spec: &OVNChassisNodeSpec,
     [apply, work, leave]: [&Standing; 3],
     skip_apply: bool,
@@ -160,7 +161,9 @@ pub fn create_missing(
     if *leave == Standing::Missing && spec.leaving {
         kinds.push(JobKind::ChassisDel);
     }
-    if !kinds.is_empty() {
+    // A Job that failed and was deleted is told no more before the next one is there: its cause is not that one's.
+    let is_told = kinds.iter().any(|kind| cause_told(view, *kind).is_some());
+    if !kinds.is_empty() && !is_told {
         plan.steps.push(Step::CreateJobs { kinds, settings });
     }
 }
@@ -291,7 +294,6 @@ pub fn not_ready(view: &NodeView) -> Option<(Reason, String)> {
 fn is_elsewhere(view: &NodeView, id: &SystemId, work: &Standing, now: Timestamp, plan: &mut Plan) -> bool {
     let left = match &view.ports {
         Ports::Known(ports) if ports.is_quiet(now) => return true,
-        Ports::NotAsked => return true,
         Ports::Known(ports) => {
             plan.ports = ports.here.clone();
             before_gateway_off::look_when_quiet(ports, now, plan);
@@ -300,6 +302,10 @@ fn is_elsewhere(view: &NodeView, id: &SystemId, work: &Standing, now: Timestamp,
         Ports::Unknown(why) => {
             plan.look_again = Some(before_gateway_off::ASK_AGAIN);
             why.clone()
+        }
+        Ports::NotAsked => {
+            plan.look_again = Some(before_gateway_off::ASK_AGAIN);
+            "it has not been asked yet".to_owned()
         }
     };
     match work {

@@ -108,7 +108,8 @@ pub fn grants(nodes: &[RollingNode]) -> BTreeMap<NodeName, Vec<String>> {
     let mut grants = BTreeMap::new();
     // Only where nobody's turn is under way does one begin, also on a gateway whose role is away already.
     let is_under_way = nodes.iter().any(|n| !n.granted.is_empty() && n.has_the_turn());
-    for node in nodes.iter().filter(|n| n.has_the_turn() && (!is_under_way || !n.granted.is_empty())) {
+    let begins = nodes.iter().find(|n| !is_under_way && n.granted.is_empty() && n.has_the_turn()).map(|n| &n.node);
+    for node in nodes.iter().filter(|n| n.has_the_turn() && (begins == Some(&n.node) || !n.granted.is_empty())) {
         // Its turn goes on: what is granted stays as long as the pod is there, and standbys of the other set join when it is
         // well again.
         let mut uids: Vec<_> =
@@ -293,6 +294,9 @@ mod tests {
         first.reports_ovs = false;
         let mut drained = rolling("b", &[]);
         drained.role_is_away = true;
-        assert_eq!(of(&[first, drained]), [("a".into(), vec!["a-new".into()])]);
+        assert_eq!(of(&[first, drained.clone()]), [("a".into(), vec!["a-new".into()])]);
+        let mut other = rolling("c", &[]);
+        other.role_is_away = true;
+        assert_eq!(of(&[drained, other]), [("b".into(), vec!["b-new".into()])]);
     }
 }

@@ -114,7 +114,7 @@ pub fn deregister(view: &NodeView, spec: &OVNChassisNodeSpec, id: Option<&System
     let settings = settings_key(spec);
     let work = standing(view, JobKind::ChassisDel, &settings);
     match &work {
-        Standing::Missing => {
+        Standing::Missing if gateway::cause_told(view, JobKind::ChassisDel).is_none() => {
             plan.steps.push(Step::CreateJobs { kinds: vec![JobKind::ChassisDel], settings });
         }
         Standing::Taken { name } => {

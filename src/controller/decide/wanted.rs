@@ -86,10 +86,15 @@ fn hold(view: &NodeView, begins_evacuation: bool, leaving: bool) -> Option<Hold>
     if policy != LastGateway::Hold || !begins_evacuation || view.object.is_none() {
         return None;
     }
-    if view.duties.rows.is_none() || matches!(view.ports, Ports::Unknown(_)) {
-        let message = "spec.drain.lastGateway is Hold, and whether ports would be left without a gateway is not known \
-                       until both databases can be read"
-            .to_owned();
+    let unknown = match &view.ports {
+        Ports::Unknown(why) => Some(format!(": {why}")),
+        _ => view.duties.rows.is_none().then(String::new),
+    };
+    if let Some(why) = unknown {
+        let message = format!(
+            "spec.drain.lastGateway is Hold, and whether ports would be left without a gateway is not known until both \
+             databases can be read{why}"
+        );
         return Some(Hold { reason: Reason::DatabaseNotSynced, message, ports: Vec::new() });
     }
     let Ports::Known(ports) = &view.ports else { return None };

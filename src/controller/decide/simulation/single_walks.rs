@@ -1,6 +1,9 @@
 //! Walks that are worth a name: the guide's, and those that the random search found to break a promise once.
 
+use super::super::{Entry, Step};
 use super::*;
+use crate::cluster::jobs::JobPhase;
+use crate::model::names::JobKind;
 use Event::{Agent, CreateNode, DeleteNode, PodsFollow, Report};
 
 fn pass(steps: usize) -> Event {
@@ -248,4 +251,38 @@ fn row19_a_node_object_that_is_deleted_with_a_dead_agent_leaves_after_the_wait()
         toy.write_status();
     }
     toy.assert_settled();
+}
+
+/// Flipped in all ways that a person could while the evacuation's end is on its way into the status.
+#[test]
+fn row04_a_role_that_comes_and_goes_while_its_evacuation_is_being_written_is_never_both() {
+    for (chassis, gateway) in [(true, true), (false, false), (false, true)] {
+        let mut toy = Toy::new();
+        toy.happens(labels(true, true));
+        toy.settle();
+        toy.happens(labels(true, false));
+        let confirms = |toy: &Toy| matches!(&toy.pending, Some((Entry::Is(next), _)) if next.gateway_evacuated);
+        for _ in 0..40 {
+            toy.pass(usize::MAX);
+            if confirms(&toy) {
+                break;
+            }
+            toy.write_status();
+            toy.happens(Agent);
+            toy.happens(Event::PortMoves);
+            toy.happens(Event::Seconds(1));
+        }
+        assert!(confirms(&toy), "{:?}", toy.record);
+        toy.happens(Event::ReportSent);
+        toy.happens(labels(true, true));
+        toy.pass(usize::MAX);
+        toy.happens(Agent);
+        toy.write_status();
+        toy.happens(labels(chassis, gateway));
+        for event in [pass(9), Report, Agent, pass(9), Report, PodsFollow, pass(9), Report] {
+            toy.happens(event);
+        }
+        toy.settle();
+        toy.assert_settled();
+    }
 }
