@@ -2,6 +2,10 @@
 
 use clap::Parser;
 
-fn main() -> anyhow::Result<std::process::ExitCode> {
-    ovn_chassis::cli::run(ovn_chassis::cli::Cli::parse())
+fn main() -> std::process::ExitCode {
+    // One line for a person, whatever RUST_BACKTRACE says.
+    ovn_chassis::cli::run(ovn_chassis::cli::Cli::parse()).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        std::process::ExitCode::FAILURE
+    })
 }

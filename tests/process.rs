@@ -13,6 +13,8 @@ mod smoke;
 
 #[path = "process/bench.rs"]
 mod bench;
+#[path = "process/by_command.rs"]
+mod by_command;
 #[path = "process/first_roll.rs"]
 mod first_roll;
 #[path = "process/gateways.rs"]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Node;
@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::progress::{Goal, LabelError, Progress, describe, judge, label_to_remove, record_of};
 use crate::api::OVNChassis;
+use crate::cluster::{ClusterError, call_within};
 
 /// How long one call to the API server may take.
 const CALL: Duration = Duration::from_secs(15);
@@ -79,11 +80,15 @@ pub struct StatusArgs {
 }
 
 /// Bounds a call to the API server: kube sets no deadline of its own.
-async fn call<T>(what: &str, future: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
-    tokio::time::timeout(CALL, future)
-        .await
-        .with_context(|| format!("{what}: the API server did not answer within {} s", CALL.as_secs()))?
-        .with_context(|| what.to_owned())
+async fn call<T>(what: &str, future: impl Future<Output = kube::Result<T>>) -> Result<T, ClusterError> {
+    call_within(CALL, what, future).await
+}
+
+async fn node_of(nodes: &Api<Node>, name: &str) -> anyhow::Result<Node> {
+    match call(&format!("cannot read node {name}"), nodes.get(name)).await {
+        Err(error) if error.is_not_found() => bail!("there is no Node {name}: kubectl get nodes lists them"),
+        other => Ok(other?),
+    }
 }
 
 async fn candidates(client: &Client, target: &Target) -> anyhow::Result<Vec<OVNChassis>> {
@@ -124,8 +129,8 @@ async fn set_labels(nodes: &Api<Node>, node: &str, labels: serde_json::Value) ->
         &format!("cannot change the labels of node {node}"),
         nodes.patch(node, &PatchParams::default(), &Patch::Merge(&patch)),
     )
-    .await
-    .map(drop)
+    .await?;
+    Ok(())
 }
 
 /// Follows a node's record until the goal is reached, it fails or time is up.
@@ -162,7 +167,7 @@ async fn follow(client: &Client, chassis: &OVNChassis, node: &str, goal: Goal, b
 /// Takes the gateway role, then the chassis role.
 pub async fn drain(client: Client, args: DrainArgs) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = call(&format!("cannot read node {}", args.node), nodes.get(&args.node)).await?;
+    let node = node_of(&nodes, &args.node).await?;
     let chassis = chassis_for(&client, &args.target, &node).await?;
     let name = chassis.name_any();
     let bound = Duration::from_secs(args.timeout);
@@ -203,7 +208,7 @@ pub async fn drain(client: Client, args: DrainArgs) -> anyhow::Result<()> {
 /// Gives the roles back.
 pub async fn undrain(client: Client, args: UndrainArgs) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = call(&format!("cannot read node {}", args.node), nodes.get(&args.node)).await?;
+    let node = node_of(&nodes, &args.node).await?;
     let mut all = candidates(&client, &args.target).await?;
     let chassis = match all.len() {
         1 => all.remove(0),

@@ -10,5 +10,5 @@ pub mod lease;
 pub mod watch;
 
 pub use cache::{Cache, ObjectKey};
-pub use call::{ClusterError, call};
+pub use call::{ClusterError, call, call_within};
 pub use connect::connect;
