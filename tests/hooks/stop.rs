@@ -11,7 +11,7 @@ use super::node::{GRACE, Node, OVSDB, VSWITCHD, kill_process, stays, until};
 const QUICK: Duration = Duration::from_secs(5);
 
 #[test]
-fn case_1_the_hooks_end_the_pod_well_inside_its_grace_and_the_second_run_changes_nothing() {
+fn case_1_and_case_6_hooks_ask_no_api_server_end_the_pod_inside_its_grace_and_a_second_run_changes_nothing() {
     let node = Node::new();
     let pod = node.pod("pod-a");
     let mut containers = pod.start_ovs();

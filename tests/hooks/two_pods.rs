@@ -72,7 +72,7 @@ fn one_killed_daemon_is_not_the_standbys_chance() {
 }
 
 #[test]
-fn a_hand_over_starts_the_successor_at_once_and_old_hooks_do_not_touch_it() {
+fn case_11_a_hand_over_starts_the_successor_at_once_and_touches_no_bridge_nor_do_old_hooks_touch_it() {
     let node = Node::new();
     let old = node.pod("pod-a");
     let mut containers = old.start_ovs();
