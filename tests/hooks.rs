@@ -33,3 +33,6 @@ mod revalidators;
 
 #[path = "hooks/warm_restart.rs"]
 mod warm_restart;
+
+#[path = "hooks/user_space.rs"]
+mod user_space;

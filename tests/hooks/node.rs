@@ -23,6 +23,8 @@ pub struct Node {
     folder: tempfile::TempDir,
     /// Searched before PATH by the pods' processes.
     pub programs: Option<PathBuf>,
+    /// A network namespace with devices for the daemons. Without one they have a datapath and devices of their own making.
+    pub network: Option<PathBuf>,
 }
 
 impl Node {
@@ -31,7 +33,7 @@ impl Node {
         for name in ["ovs", "ovn", "etc", "run", "logs"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
-        Self { folder, programs: None }
+        Self { folder, programs: None, network: None }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -215,16 +217,15 @@ impl<'a> Pod<'a> {
         let out = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = self.node.hook(self.uid, &["start", daemon]);
         command.arg(format!("--orphan-grace-ms={}", GRACE.as_millis())).args(more).arg("--");
-        if daemon == VSWITCHD {
+        if daemon == VSWITCHD && self.node.network.is_none() {
             // Datapath and devices in user space: this machine's kernel is not touched.
             command.args(["--enable-dummy=system", "--disable-system"]);
         }
         if own_namespace {
-            let mut outer = Command::new("unshare");
-            outer.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(command.get_program());
-            outer.args(command.get_args()).env_clear();
-            outer.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
-            command = outer;
+            command = within(&["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"], &command);
+        }
+        if let Some(network) = &self.node.network {
+            command = within(&["nsenter", &format!("--net={}", network.display())], &command);
         }
         let child = command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
         Container { child, log, ended: None }
@@ -273,6 +274,14 @@ impl<'a> Pod<'a> {
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         Outcome { code: output.status.code().unwrap_or(-1), took: begun.elapsed(), text }
     }
+}
+
+/// The same command, started by another one.
+fn within(outer: &[&str], command: &Command) -> Command {
+    let mut whole = Command::new(outer[0]);
+    whole.args(&outer[1..]).arg(command.get_program()).args(command.get_args()).env_clear();
+    whole.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    whole
 }
 
 /// A process that a test started: an entrypoint or a hook.

@@ -66,7 +66,7 @@ fn answer(node: &Node) -> String {
     std::fs::read_to_string(node.path("run/revalidators.pause")).unwrap_or_default()
 }
 
-fn tool(node: &Node, program: &str, arguments: &[&str]) -> String {
+pub fn tool(node: &Node, program: &str, arguments: &[&str]) -> String {
     let socket = node.path("ovs/ovs-vswitchd.ctl");
     let mut command = Command::new("timeout");
     command.args(["10", program]).env("OVS_RUNDIR", node.path("ovs"));

@@ -8,11 +8,11 @@ use super::node::{CONTROLLER, Container, Node, OVSDB, Pod, VSWITCHD, kill_proces
 /// Long enough to see that something is held.
 const A_WHILE: &str = "--flow-restore-wait-at-most-ms=4000";
 
-fn flag(node: &Node) -> String {
+pub fn flag(node: &Node) -> String {
     node.vsctl(&["--no-wait", "--if-exists", "get", "open_vswitch", ".", "other_config:flow-restore-wait"])
 }
 
-fn hand_over(node: &Node, daemon: &str) -> String {
+pub fn hand_over(node: &Node, daemon: &str) -> String {
     std::fs::read_to_string(node.path("run").join(format!("{daemon}.hand-over"))).unwrap_or_default()
 }
 

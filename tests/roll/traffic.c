@@ -3,8 +3,9 @@
  *   traffic echo ADDRESS INTERVAL_US   sends ICMP echoes, each with a number of its own, until SIGTERM
  *   traffic stream ADDRESS PORT        holds one TCP connection and sends a numbered message ten times a second, until SIGTERM
  *   traffic answer PORT                sends every byte of every connection back
+ *   traffic arp ADDRESS COUNT          asks who has it, COUNT times on eth0, and counts all that answer
  *
- * The first two print one line of JSON when they end. An echo counts as lost if it was sent, or the kernel refused to send it, and no answer
+ * All but `answer` print one line of JSON when they end. An echo counts as lost if it was sent, or the kernel refused to send it, and no answer
  * came until LATE_S seconds after the last one: a slow machine delays answers and loses none. What a stalled sender did not send is not made
  * up for in a burst, and not counted: "skipped" says how much it was.
  */
@@ -12,10 +13,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <netinet/if_ether.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/ip_icmp.h>
 #include <netinet/tcp.h>
+#include <netpacket/packet.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -23,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -213,6 +218,41 @@ static int answer(int port) {
   }
 }
 
+/* Two that both believe to be the gateway both answer: more answers than questions. */
+static int arp(const char *address, int count) {
+  struct in_addr wanted;
+  if (!inet_aton(address, &wanted) || count <= 0) return 2;
+  int fd = socket(AF_PACKET, SOCK_DGRAM, htons(ETH_P_ARP)), asked = 0, answers = 0;
+  struct ifreq device = {.ifr_name = "eth0"};
+  struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ARP), .sll_halen = ETH_ALEN, .sll_addr = {255, 255, 255, 255, 255, 255}};
+  struct ether_arp question = {.ea_hdr = {htons(ARPHRD_ETHER), htons(ETH_P_IP), ETH_ALEN, 4, htons(ARPOP_REQUEST)}};
+  int names = socket(AF_INET, SOCK_DGRAM, 0);
+  if (fd < 0 || names < 0) fail("socket");
+  if (ioctl(fd, SIOCGIFINDEX, &device) < 0) fail("eth0");
+  to.sll_ifindex = device.ifr_ifindex;
+  if (ioctl(fd, SIOCGIFHWADDR, &device) < 0) fail("hardware address of eth0");
+  memcpy(question.arp_sha, device.ifr_hwaddr.sa_data, ETH_ALEN);
+  if (ioctl(names, SIOCGIFADDR, &device) < 0) fail("address of eth0");
+  memcpy(question.arp_spa, &((struct sockaddr_in *)&device.ifr_addr)->sin_addr, 4);
+  memcpy(question.arp_tpa, &wanted, 4);
+  for (double next = clock_of(CLOCK_MONOTONIC), until = next; !ended;) {
+    double now = clock_of(CLOCK_MONOTONIC);
+    if (asked < count && now >= next) {
+      if (sendto(fd, &question, sizeof question, 0, (struct sockaddr *)&to, sizeof to) < 0) fail("sendto");
+      asked++;
+      next = now + .2;
+      until = now + 2;
+    }
+    if (asked == count && now >= until) break;
+    struct ether_arp heard;
+    while (recv(fd, &heard, sizeof heard, MSG_DONTWAIT) >= (ssize_t)sizeof heard)
+      if (ntohs(heard.ea_hdr.ar_op) == ARPOP_REPLY && !memcmp(heard.arp_spa, &wanted, 4)) answers++;
+    wait_for(fd, POLLIN, (asked < count ? next : until) - clock_of(CLOCK_MONOTONIC));
+  }
+  printf("{\"asked\": %d, \"answers\": %d}\n", asked, answers);
+  return 0;
+}
+
 int main(int count, char **argument) {
   struct sched_param first = {.sched_priority = 10};
   sched_setscheduler(0, SCHED_RR, &first); /* where it may: what it measures keeps the machine busy */
@@ -222,6 +262,7 @@ int main(int count, char **argument) {
   signal(SIGINT, end);
   if (count == 4 && !strcmp(mode, "echo")) return echo(argument[2], atof(argument[3]) / 1e6);
   if (count == 4 && !strcmp(mode, "stream")) return stream(argument[2], atoi(argument[3]));
-  fprintf(stderr, "usage: traffic echo ADDRESS INTERVAL_US | stream ADDRESS PORT | answer PORT\n");
+  if (count == 4 && !strcmp(mode, "arp")) return arp(argument[2], atoi(argument[3]));
+  fprintf(stderr, "usage: traffic echo ADDRESS INTERVAL_US | stream ADDRESS PORT | answer PORT | arp ADDRESS COUNT\n");
   return 2;
 }
