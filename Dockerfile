@@ -1,7 +1,8 @@
 # One image for the controller, the agent and the three daemons of a chassis node.
 #
 # BUILDER names the stage, or a finished image, that holds the binary at /ovn-chassis. By default it is built here; a pipeline that
-# has built it already puts it into an image of its own and names that one (tests/lab/build-image does).
+# has built it already puts it into an image of its own and names that one (tests/lab/build-image does). An older buildah (1.28) takes
+# the default for an image's name: tell it --build-arg BUILDER=build.
 # The binary is linked statically: an init container carries it into images of other distributions (spec.image).
 ARG BUILDER=build
 ARG BASE=debian:trixie-slim

@@ -36,3 +36,6 @@ mod warm_restart;
 
 #[path = "hooks/user_space.rs"]
 mod user_space;
+
+#[path = "hooks/tunnels.rs"]
+mod tunnels;

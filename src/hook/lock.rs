@@ -118,6 +118,10 @@ impl RunFolder {
         self.0.join("revalidators.pause")
     }
 
+    pub(super) fn tunnels_file(&self) -> PathBuf {
+        self.0.join("tunnels")
+    }
+
     /// True while the revalidators of `ovs-vswitchd` are paused.
     pub fn is_paused(&self) -> Result<bool, LockError> {
         let path = self.pause_file();

@@ -8,7 +8,7 @@
 //! start:    join the pod -> programs work? -> claim -> database or settings -> daemon's lock -> hold the kernel's
 //!           flows -> spawn -> supervise -> linger for the hook
 //! pre-stop: claim ours? -> mark -> (ovsdb-server: vswitchd gone?) -> no other hand-over in flight? -> no pause
-//!           in force? -> exit, gently -> lock free? -> the last one gives up the claim
+//!           in force? -> which tunnels forward? -> exit, gently -> lock free? -> the last one gives up the claim
 //! ready:    claim ours? daemon answers : (granted? programs work)
 //! ```
 
@@ -22,6 +22,7 @@ mod revalidators;
 mod start;
 mod stop;
 mod supervise;
+mod tunnels;
 pub mod warm_restart;
 
 use std::path::PathBuf;

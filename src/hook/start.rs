@@ -14,6 +14,7 @@ use super::lock::LOCK_POLL;
 use super::ready::check_programs;
 use super::revalidators::{ANSWER_WITHIN, Answer, PAUSE_AT_MOST, Revalidators};
 use super::supervise::{Signals, Watch, linger, supervise};
+use super::tunnels::Tunnels;
 use super::warm_restart::{FLAG_AT_MOST, Watchdog, uptime};
 use super::{HookError, NodeArgs, Pod};
 use crate::ovs::leftover::{PidFile, remove_dead_sockets, remove_if_stale};
@@ -91,9 +92,18 @@ pub(super) async fn run(args: StartArgs) -> Result<ExitCode, HookError> {
             flag_at_most: Duration::from_millis(args.flow_restore_wait_at_most_ms),
         };
         let at_most = Duration::from_millis(args.revalidators_paused_at_most_ms);
-        Watch::new(flag, Revalidators::new(pod.warm_restart(), at_most))
+        let tunnels = Tunnels::new(pod.warm_restart(), tunnels_before(&pod));
+        Watch::new(flag, Revalidators::new(pod.warm_restart(), at_most), tunnels)
     });
     supervise(&pod, daemon, child, signals, watch).await
+}
+
+/// The tunnels that forwarded until the daemon before was told to end.
+fn tunnels_before(pod: &Pod) -> Vec<String> {
+    pod.warm_restart().take_tunnels().unwrap_or_else(|error| {
+        tracing::warn!("tunnels wait for their sessions: {error}");
+        Vec::new()
+    })
 }
 
 /// A flag that was set for a daemon that will not start.

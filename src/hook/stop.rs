@@ -64,6 +64,15 @@ pub(super) async fn stop_daemon(
         // Its entrypoint kills a daemon that cannot be resumed; whatever happens, a stop is asked for.
         tracing::warn!("{daemon}: its revalidators are still paused; it may not hear the command to exit");
     }
+    if daemon == Daemon::OvsVswitchd
+        && pod.folder.is_running(daemon)?
+        && pod.claim(daemon).look()? == Holder::Own
+        && let Err(error) = pod.warm_restart().note_tunnels().await
+    {
+        tracing::warn!(
+            "{daemon}: it is not known which tunnels forward; its successor waits for their sessions: {error}"
+        );
+    }
     let mut last = "it was never asked".to_owned();
     loop {
         // What is sent under the claim's lock cannot reach a successor: the successor starts nothing before it has

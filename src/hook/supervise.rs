@@ -16,6 +16,7 @@ use super::daemon::Daemon;
 use super::lock::LOCK_POLL;
 use super::revalidators::{Health, Revalidators};
 use super::stop::{release_if_last, stop_daemon};
+use super::tunnels::Tunnels;
 use super::warm_restart::Watchdog;
 use super::{HookError, Pod};
 
@@ -68,11 +69,12 @@ pub(super) struct Watch {
     flag: Watchdog,
     next_look_at_flag: Instant,
     revalidators: Revalidators,
+    tunnels: Tunnels,
 }
 
 impl Watch {
-    pub(super) fn new(flag: Watchdog, revalidators: Revalidators) -> Self {
-        Self { flag, next_look_at_flag: Instant::now(), revalidators }
+    pub(super) fn new(flag: Watchdog, revalidators: Revalidators, tunnels: Tunnels) -> Self {
+        Self { flag, next_look_at_flag: Instant::now(), revalidators, tunnels }
     }
 
     async fn look(&mut self) -> Health {
@@ -80,6 +82,7 @@ impl Watch {
             self.flag.look().await;
             self.next_look_at_flag = Instant::now() + Watchdog::EVERY;
         }
+        self.tunnels.look().await;
         self.revalidators.look().await
     }
 }

@@ -15,7 +15,7 @@ use super::node::{CONTROLLER, Container, Node, OVSDB, Pod, SOON, VSWITCHD, until
 const TWO_ROUNDS: Duration = Duration::from_millis(1300);
 
 /// The process of a container that runs this program, as this machine numbers it.
-fn process(container: &Container, program: &str) -> Option<i32> {
+pub fn process(container: &Container, program: &str) -> Option<i32> {
     let mut todo = vec![container.id().to_string()];
     while let Some(pid) = todo.pop() {
         if std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == program) {
